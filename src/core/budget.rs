@@ -1,0 +1,1 @@
+//! Budgets of a turn and of a chain.

@@ -1,0 +1,1 @@
+//! Look-alikes of the envelope made inert.

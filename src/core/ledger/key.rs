@@ -1,0 +1,138 @@
+//! Names of aggregates, rows and revisions. Owns their spelling; text order is the listing order.
+//! Must not know what the rows hold.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::id::{
+    BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, ItemId, Seq, SessionId, SupersessionKey,
+    TurnNo,
+};
+
+/// A set of rows under one revision; it changes alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregate {
+    /// One running process.
+    Node(BootId),
+    /// One conversation lane.
+    Session(SessionId),
+}
+
+impl Aggregate {
+    /// The session's id, if it is one.
+    pub const fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Session(id) => Some(id),
+            Self::Node(_) => None,
+        }
+    }
+
+    /// Reads what `Display` wrote. Lets a store keep it as one text.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once('/')? {
+            ("node", rest) => BootId::new(rest).ok().map(Self::Node),
+            ("session", rest) => SessionId::new(rest).ok().map(Self::Session),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(id) => write!(f, "node/{id}"),
+            Self::Session(id) => write!(f, "session/{id}"),
+        }
+    }
+}
+
+/// The random id of the last apply; compared for equality, never for order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Revision(pub String);
+
+/// The name of a row in its aggregate. Numbers are padded, so text order is number order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Key(String);
+
+impl Key {
+    /// Head of a session: generation, lane, counters.
+    pub fn head() -> Self {
+        Self("h".into())
+    }
+    /// The two lists of unread arrivals.
+    pub fn inbox() -> Self {
+        Self("q".into())
+    }
+    /// Ids of executions that are not over.
+    pub fn live() -> Self {
+        Self("l".into())
+    }
+    /// The last unfinished outbox item of each destination.
+    pub fn tails() -> Self {
+        Self("o".into())
+    }
+    /// What the log before `log_from` said.
+    pub fn summary() -> Self {
+        Self("s".into())
+    }
+    /// An arrival.
+    pub fn arrival(seq: Seq) -> Self {
+        Self(format!("a/{seq:012}"))
+    }
+    /// A turn.
+    pub fn turn(no: TurnNo) -> Self {
+        Self(format!("u/{no:012}"))
+    }
+    /// A log entry.
+    pub fn entry(no: EntryNo) -> Self {
+        Self(format!("t/{no:012}"))
+    }
+    /// An execution.
+    pub fn execution(id: &ExecutionId) -> Self {
+        Self(format!("x/{id}"))
+    }
+    /// A start key: turn, log entry, call. Never the provider's call id.
+    pub fn start(turn: TurnNo, entry: EntryNo, call: u32) -> Self {
+        Self(format!("i/{turn:012}.{entry:012}.{call:04}"))
+    }
+    /// A supersession key.
+    pub fn supersession(key: &SupersessionKey) -> Self {
+        Self(format!("k/{key}"))
+    }
+    /// A dedupe key of an arrival.
+    pub fn dedupe(key: &DedupeKey) -> Self {
+        Self(format!("d/{key}"))
+    }
+    /// A chain.
+    pub fn chain(no: ChainNo) -> Self {
+        Self(format!("c/{no:012}"))
+    }
+    /// An outbox item.
+    pub fn item(id: &ItemId) -> Self {
+        Self(format!("m/{id}"))
+    }
+    /// The one row of a node.
+    pub fn beat() -> Self {
+        Self("n".into())
+    }
+
+    /// A key as a store kept it.
+    pub fn stored(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Its spelling.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

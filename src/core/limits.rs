@@ -1,0 +1,126 @@
+//! Every limit of the system, with its unit in its name. Owns their relations, which are asserted
+//! when this is compiled.
+
+/// Life of a lane's lease.
+pub const LEASE_MS: u64 = 15_000;
+/// How often a running turn renews its lane, and a node its beat.
+pub const RENEW_MS: u64 = 5_000;
+/// How often what no event woke is looked for.
+pub const SWEEP_MS: u64 = 5_000;
+/// Attempts at a turn before it is buried.
+pub const ATTEMPTS_MAX: u32 = 5;
+/// First wait after a failed attempt; it doubles.
+pub const BACKOFF_FIRST_MS: u64 = 5_000;
+/// Longest wait after a failed attempt.
+pub const BACKOFF_MS_MAX: u64 = 300_000;
+/// An outage of the provider or the store does not count as an attempt for so long.
+pub const OUTAGE_MS_MAX: u64 = 900_000;
+/// Longest wait inside one tool call.
+pub const BLOCKING_TOOL_MS_MAX: u64 = 300_000;
+/// Silence of a model's stream after which the call is given up.
+pub const MODEL_IDLE_MS: u64 = 60_000;
+/// Between TERM and KILL.
+pub const KILL_GRACE_MS: u64 = 5_000;
+/// How long a message is recognised as a repeat.
+pub const DEDUPE_MS: u64 = 72 * 3_600_000;
+/// Unread people's messages and events of a session.
+pub const PEOPLE_UNREAD_MAX: usize = 256;
+/// Unread notices plus live executions of a session.
+pub const NOTICES_UNREAD_AND_LIVE_MAX: usize = 256;
+/// Live executions of a session.
+pub const LIVE_PER_SESSION_MAX: usize = 50;
+/// Messages of people that one take moves into a turn.
+pub const TAKE_PEOPLE_MAX: usize = 16;
+/// Notices that one take moves into a turn.
+pub const TAKE_NOTICES_MAX: usize = 200;
+/// Bytes of arrivals that one take moves into a turn.
+pub const TAKE_BYTES_MAX: usize = 256 * 1024;
+/// Notices of one take that are shown whole; the rest are a digest.
+pub const NOTICES_WHOLE_MAX: usize = 20;
+/// A session is ready so long after a person's message, so that quick ones start one turn.
+pub const SETTLE_MS: u64 = 400;
+/// Longest message of a person.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Largest row.
+pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// How long ended rows are kept.
+pub const RETENTION_MS: u64 = 90 * 86_400_000;
+/// Rows that one forgetting removes.
+pub const FORGET_ROWS_MAX: usize = 200;
+/// Keys that one operation loads in a round.
+pub const KEYS_PER_LOAD_MAX: usize = 1_024;
+/// Rounds of loading of one operation.
+pub const LOAD_ROUNDS_MAX: usize = 3;
+/// Tries of an operation against other nodes' writes.
+pub const CONFLICT_RETRIES_MAX: u32 = 16;
+/// Stop ids a session remembers.
+pub const STOPS_KEPT_MAX: usize = 8;
+/// Late facts an execution keeps.
+pub const LATE_FACTS_MAX: usize = 4;
+/// An outbox item is given up after so long.
+pub const POST_MS_MAX: u64 = 48 * 3_600_000;
+/// Life of an outbox item's lease.
+pub const POST_LEASE_MS: u64 = 30_000;
+
+/// Model calls of a turn.
+pub const MODEL_CALLS_PER_TURN_MAX: u32 = 50;
+/// Tool calls of a turn.
+pub const TOOL_CALLS_PER_TURN_MAX: u32 = 200;
+/// Tool calls in one answer of the model.
+pub const TOOL_CALLS_PER_ANSWER_MAX: usize = 32;
+/// Rounds that the checks at a turn's end may add.
+pub const EXTRA_ROUNDS_MAX: u32 = 3;
+/// Same call with the same arguments: the result carries an alert from this count.
+pub const LOOP_ALERT_AT: u32 = 3;
+/// Same call with the same arguments: the turn ends at this count.
+pub const LOOP_END_AT: u32 = 5;
+/// Unchanged probes of one execution after which a hint is given.
+pub const PROBES_UNCHANGED_MAX: u32 = 3;
+/// Synthetic turns of a chain.
+pub const CHAIN_WAKES_MAX: u32 = 50;
+/// Tokens of a chain.
+pub const CHAIN_TOKENS_MAX: u64 = 2_000_000;
+/// Executions of a chain.
+pub const CHAIN_SPAWNS_MAX: u32 = 100;
+
+/// Shortest deadline of a script.
+pub const TIMEOUT_SECONDS_MIN: u64 = 1;
+/// Longest deadline of a script.
+pub const TIMEOUT_SECONDS_MAX: u64 = 86_400;
+/// Longest name of an execution, in characters.
+pub const NAME_CHARS_MAX: usize = 200;
+/// Largest script.
+pub const CODE_BYTES_MAX: usize = 64 * 1024;
+/// Kept of each of stdout and stderr: half of it head, half of it tail.
+pub const OUTPUT_BYTES_MAX: usize = 16 * 1024;
+/// A registered execution that did not start by then never will.
+pub const START_MS_MAX: u64 = 60_000;
+/// After deadline and grace, before the ledger ends what its home did not.
+pub const OVERDUE_MS: u64 = 10_000;
+/// After deadline and grace, before work whose home is gone is lost.
+pub const HOME_GONE_MS: u64 = 600_000;
+/// A shim that does not answer for so long is shown as stalled.
+pub const SHIM_ANSWER_MS: u64 = 5_000;
+/// An exited script's pipes are abandoned after so long.
+pub const DRAIN_MS: u64 = 500;
+/// Exit records and unknown spool entries are kept at least so long.
+pub const SPOOL_KEEP_MS: u64 = 86_400_000;
+/// A completion older than this says how late it is.
+pub const DELAYED_MS: u64 = 300_000;
+
+const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
+const _: () = assert!(SWEEP_MS < LEASE_MS);
+const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
+const _: () = assert!(TAKE_PEOPLE_MAX <= PEOPLE_UNREAD_MAX);
+const _: () = assert!(TAKE_NOTICES_MAX <= NOTICES_UNREAD_AND_LIVE_MAX);
+const _: () = assert!(NOTICES_WHOLE_MAX <= TAKE_NOTICES_MAX);
+const _: () = assert!(LOOP_ALERT_AT < LOOP_END_AT);
+const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
+// Each byte of output may become a two-byte JSON escape, in two streams.
+const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+// A stop touches every unread arrival and every live execution in one load.
+const _: () = assert!(
+    PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
+);
+const _: () = assert!(START_MS_MAX > LEASE_MS);

@@ -1,0 +1,1 @@
+//! The async driver of core.

@@ -1,0 +1,15 @@
+#![doc = include_str!("ARCHITECTURE.md")]
+
+pub mod core;
+pub mod ports;
+
+pub mod engine;
+pub mod tools;
+
+pub mod console;
+pub mod model;
+pub mod store;
+pub mod watch;
+
+pub mod config;
+pub mod telemetry;

@@ -1,0 +1,434 @@
+//! The traits between decisions and the world. Owns the outbound ports (`Store`, `Model`,
+//! `Channel`, `Launcher`, `Clock`, `Ids`) and the inbound ones (`Desk`, `ExitSink`).
+//! Must not know any adapter.
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast;
+
+use crate::core::arrival::Incoming;
+use crate::core::execution::{Address, Execution, Outcome, PostSort, Scope};
+use crate::core::id::{
+    ExecutionId, ItemId, PressId, Principal, SessionId, SpoolId, StopId, TurnNo,
+};
+use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
+use crate::core::message::{Answer, Delta, ModelError, Request};
+use crate::core::time::Timestamp;
+
+// ---------------------------------------------------------------- Store
+
+/// Why a store did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It may answer later; an apply may or may not have happened.
+    #[error("the store does not answer: {0}")]
+    Away(String),
+    /// What it holds or was given cannot be used.
+    #[error("the store's data cannot be used: {0}")]
+    Data(String),
+    /// Somebody else holds it.
+    #[error("{0}")]
+    Held(String),
+}
+
+/// What an apply did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// The rows are written.
+    Applied,
+    /// The aggregate has another revision; nothing is written.
+    Conflict,
+    /// This very apply was done before and is the last one.
+    Already,
+}
+
+/// Rows at one revision; `None` where there is no such row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Loaded {
+    /// The id of the last apply, `None` for an aggregate that is not there.
+    pub revision: Option<Revision>,
+    /// One for each key asked, in order.
+    pub rows: Vec<Option<Row>>,
+}
+
+/// One index member: a row of an aggregate, with its score.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// When it is due, in most indexes.
+    pub score: u64,
+    /// The aggregate.
+    pub aggregate: Aggregate,
+    /// The row in it.
+    pub key: Key,
+}
+
+/// A hint that an index has something new. Lossy: a sweep stands behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hint {
+    /// Which index.
+    pub index: Index,
+    /// The new member.
+    pub member: Member,
+}
+
+/// A transactional row store. It knows nothing of turns or executions.
+pub trait Store: Send + Sync + 'static {
+    /// The rows of `keys` at one revision, atomically.
+    fn load<'a>(
+        &'a self,
+        aggregate: &'a Aggregate,
+        keys: &'a [Key],
+    ) -> BoxFuture<'a, Result<Loaded, StoreError>>;
+
+    /// Writes all of `change` if the aggregate still has the revision it expects, or nothing.
+    fn apply(&self, change: Change) -> BoxFuture<'_, Result<Applied, StoreError>>;
+
+    /// Members of `index` with score ≤ `until`, lowest first, after `after`, at most `limit`.
+    fn members<'a>(
+        &'a self,
+        index: &'a Index,
+        until: u64,
+        after: Option<&'a Member>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Member>, StoreError>>;
+
+    /// Rows of one aggregate in key order, after `after`, at most `limit`.
+    fn rows<'a>(
+        &'a self,
+        aggregate: &'a Aggregate,
+        after: Option<&'a Key>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(Key, Row)>, StoreError>>;
+
+    /// All aggregates in order, after `after`, at most `limit`.
+    fn aggregates<'a>(
+        &'a self,
+        after: Option<&'a Aggregate>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Aggregate>, StoreError>>;
+
+    /// Hints from now on.
+    fn wakes(&self) -> broadcast::Receiver<Hint>;
+
+    /// The store's own time.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
+}
+
+// ---------------------------------------------------------------- Clock, Ids
+
+/// Time for the engine and for the adapters.
+pub trait Clock: Send + Sync + 'static {
+    /// Never less than before in this process.
+    fn now(&self) -> Timestamp;
+    /// Returns once `now()` is at least `at`.
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
+}
+
+/// Fresh ids. Each call gives another text of 26 letters and digits.
+pub trait Ids: Send + Sync + 'static {
+    /// A fresh one.
+    fn fresh(&self) -> String;
+}
+
+// ---------------------------------------------------------------- Model
+
+/// A language model. Dropping the future cancels the call.
+pub trait Model: Send + Sync + 'static {
+    /// Asks once. `progress` hears pieces of the answer while they come.
+    fn call<'a>(
+        &'a self,
+        request: &'a Request,
+        progress: &'a mut (dyn FnMut(Delta) + Send),
+    ) -> BoxFuture<'a, Result<Answer, ModelError>>;
+}
+
+// ---------------------------------------------------------------- Channel
+
+/// Something to be posted, from the outbox. The only way anything is posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Post {
+    /// Its idempotency key.
+    pub item: ItemId,
+    /// The session it is of.
+    pub session: SessionId,
+    /// Where it goes.
+    pub address: Address,
+    /// What it says.
+    pub text: String,
+    /// What sort of post.
+    pub sort: PostSort,
+    /// An earlier try had an unknown outcome: this may repeat what was posted.
+    pub may_repeat: bool,
+}
+
+/// Why a post failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChannelError {
+    /// Try again, not before so many milliseconds.
+    #[error("not posted: {what}")]
+    Retry {
+        /// What was seen.
+        what: String,
+        /// Wait at least so long.
+        after_ms: u64,
+    },
+    /// It will never be possible.
+    #[error("cannot be posted: {what}")]
+    Never {
+        /// What was seen.
+        what: String,
+    },
+}
+
+/// What a person sees of a turn while it runs. Lossy, never stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// A turn began or was resumed.
+    Began {
+        /// Which turn.
+        turn: TurnNo,
+        /// A completion started it.
+        synthetic: bool,
+    },
+    /// A piece of text came.
+    Text(String),
+    /// The text so far will not be the answer: the call failed or tools follow.
+    Discarded,
+    /// A tool runs.
+    Tool {
+        /// Its name.
+        name: String,
+    },
+    /// The turn is over; its posts come by the outbox.
+    Ended,
+    /// The attempt failed; it is tried again, or given up.
+    Failed {
+        /// One line why.
+        what: String,
+        /// When it is tried again; `None` when it is given up.
+        again_at: Option<Timestamp>,
+    },
+}
+
+/// A place where people read.
+pub trait Channel: Send + Sync + 'static {
+    /// Posts once. The reference says what was posted, in the surface's own words.
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>>;
+    /// Shows what happens. Must return at once.
+    fn progress(&self, session: &SessionId, address: &Address, progress: Progress);
+}
+
+// ---------------------------------------------------------------- Launcher
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    /// The session.
+    pub session: SessionId,
+    /// The execution in it.
+    pub execution: ExecutionId,
+    /// The script's source.
+    pub python: String,
+    /// Its deadline, from the moment it is let run.
+    pub timeout_ms: u64,
+    /// Between TERM and KILL.
+    pub grace_ms: u64,
+}
+
+/// Why nothing was launched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot be started: {what}")]
+pub struct LaunchError {
+    /// What was seen, and where.
+    pub what: String,
+}
+
+/// A line and a message of a syntax error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyntaxFault {
+    /// The line, from 1; 0 when Python does not say.
+    pub line: u64,
+    /// What Python says.
+    pub message: String,
+}
+
+/// What a spool entry turned out to be at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A shim holds its lock: it waits for "go" or runs.
+    Held,
+    /// It is over; the outcome is also reported to the `ExitSink` when it is watched.
+    Ended(Outcome),
+}
+
+/// One entry of the spool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpoolEntry {
+    /// The session it was started for.
+    pub session: SessionId,
+    /// The execution.
+    pub execution: ExecutionId,
+    /// What it is.
+    pub found: Found,
+}
+
+/// What can be seen of a running script.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Glance {
+    /// What it printed so far.
+    pub stdout: crate::core::output::Captured,
+    /// Likewise on stderr.
+    pub stderr: crate::core::output::Captured,
+    /// Its shim does not answer.
+    pub stalled: bool,
+}
+
+/// Runs scripts, each under a shim of its own.
+pub trait Launcher: Send + Sync + 'static {
+    /// The spool this launcher holds.
+    fn spool(&self) -> SpoolId;
+    /// Compiles, does not run. `Err` when that could not be found out.
+    fn check_syntax<'a>(
+        &'a self,
+        python: &'a str,
+    ) -> BoxFuture<'a, Result<Option<SyntaxFault>, LaunchError>>;
+    /// Starts the shim, which waits for `go`. Its end is reported to the `ExitSink`, once a boot.
+    fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>>;
+    /// Lets it run; a second time changes nothing.
+    fn go<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>>;
+    /// TERM, grace, KILL; its end is reported like any other. Unknown is no error.
+    fn cancel<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>>;
+    /// Ends it now, whatever it is: for work that the ledger has ended. Unknown is no error.
+    fn kill<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>>;
+    /// Everything in the spool. A `Held` one is watched from now on.
+    fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>>;
+    /// What it printed so far, `None` when the spool does not have it.
+    fn glance<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Glance>>;
+    /// The record is safe in the ledger: the spool may forget it after `SPOOL_KEEP_MS`.
+    fn settled<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, ()>;
+}
+
+/// Hears of the end of what a launcher started or adopted.
+pub trait ExitSink: Send + Sync + 'static {
+    /// It is over. May be said twice.
+    fn exited(&self, session: SessionId, execution: ExecutionId, outcome: Outcome);
+}
+
+// ---------------------------------------------------------------- Desk
+
+/// Why the desk did not take something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeskError {
+    /// Too much is unread.
+    #[error("{0}")]
+    Full(String),
+    /// It is not as it must be.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store does not answer; it may or may not have been taken, a repeat is safe.
+    #[error("{0}")]
+    Away(String),
+}
+
+/// A command of a person. It works while the model is away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// End one execution.
+    Cancel {
+        /// Which.
+        execution: ExecutionId,
+        /// Which press.
+        press: PressId,
+    },
+    /// End the turn, or everything.
+    Stop {
+        /// How much.
+        scope: Scope,
+        /// Which stop.
+        stop: StopId,
+    },
+}
+
+/// What a command did, for the person who gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// The end of it is asked for.
+    Cancelling,
+    /// It was over already, with this status.
+    Over(crate::core::execution::Status),
+    /// There is no such execution here.
+    Unknown,
+    /// Stopped; so many executions were ended.
+    Stopped {
+        /// Executions ended.
+        ended: usize,
+        /// A turn was open.
+        turn: bool,
+    },
+}
+
+/// What a session is doing, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionView {
+    /// A turn is open: its number and attempt.
+    pub turn: Option<(TurnNo, u32)>,
+    /// Unread messages.
+    pub people: usize,
+    /// Unread completions.
+    pub notices: usize,
+    /// Stopped, until a person writes.
+    pub stopped: bool,
+    /// A failed turn is tried again then.
+    pub not_before: Option<Timestamp>,
+    /// Executions that are not over, oldest first.
+    pub live: Vec<Execution>,
+    /// The last ended ones, newest first, at most 10.
+    pub ended: Vec<Execution>,
+    /// Posts not delivered yet.
+    pub unposted: usize,
+}
+
+/// The one way in. Everything that enters a session comes through here.
+pub trait Desk: Send + Sync + 'static {
+    /// Takes an arrival, durably. Returning means it will not be lost.
+    fn accept<'a>(
+        &'a self,
+        session: &'a SessionId,
+        incoming: Incoming,
+    ) -> BoxFuture<'a, Result<(), DeskError>>;
+    /// Does what a person commands.
+    fn command<'a>(
+        &'a self,
+        session: &'a SessionId,
+        by: &'a Principal,
+        command: Command,
+    ) -> BoxFuture<'a, Result<Done, DeskError>>;
+    /// Says what a session is doing.
+    fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>>;
+    /// What a running or ended execution printed.
+    fn glance<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Glance>>;
+}

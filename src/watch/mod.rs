@@ -1,0 +1,1 @@
+//! Runs scripts, each under a shim of its own.

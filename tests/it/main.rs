@@ -1,0 +1,11 @@
+//! Integration tests: one binary, one module a subject.
+
+mod cli;
+mod console;
+mod contract_llm;
+mod engine;
+mod model;
+mod watch;
+
+#[path = "../support/mod.rs"]
+mod support;

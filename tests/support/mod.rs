@@ -1,0 +1,1 @@
+//! What tests share: fakes at the wire and real processes.
