@@ -2,6 +2,8 @@
 //! does. Must not know when anybody looks.
 
 use super::entry_keys;
+use crate::core::arrival::Body;
+use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::SessionId;
 use crate::core::ledger::row::{Head, Holder, Inbox, Live, Tails, Turn};
 use crate::core::ledger::{
@@ -44,6 +46,7 @@ impl Operation for Forget {
     fn needs(&self, have: &Working) -> Vec<Key> {
         let mut keys = vec![Key::head(), Key::live()];
         keys.extend(self.due().cloned());
+        keys.extend(self.due().filter_map(|key| notice_of(have, key)));
         if have.has(&Key::head()) {
             let head = have.head();
             let turn = self.due().find_map(|key| turn_at(have, key));
@@ -60,11 +63,7 @@ impl Operation for Forget {
         let mut removed = 0;
         let mut turn_done = false;
         for key in self.due() {
-            let Some(row) = rows.row(key) else { continue };
-            let expired = index_of(key, row)
-                .iter()
-                .any(|(index, score)| *index == Index::Expire && *score <= at.now.as_ms());
-            if !expired || is_held(rows, key) {
+            if !is_expired(at, rows, key) || is_held(at, rows, key) {
                 continue;
             }
             if let Some(turn) = turn_at(rows, key) {
@@ -74,6 +73,10 @@ impl Operation for Forget {
                     turn_done = true;
                 }
                 continue;
+            }
+            if let Some(notice) = notice_of(rows, key) {
+                rows.delete(&notice);
+                removed += 1;
             }
             rows.delete(key);
             removed += 1;
@@ -89,10 +92,49 @@ fn turn_at(rows: &Working, key: &Key) -> Option<Turn> {
     rows.get::<Turn>(key).cloned()
 }
 
-/// A supersession key stays while its holder is live.
-fn is_held(rows: &Working, key: &Key) -> bool {
-    let Some(Row::Holder(Holder { execution, .. })) = rows.row(key) else { return false };
-    rows.get::<Live>(&Key::live()).is_some_and(|live| live.0.contains(execution))
+/// The arrival of an execution's completion: it goes with its execution, never alone.
+fn notice_of(rows: &Working, key: &Key) -> Option<Key> {
+    if !key.as_str().starts_with("x/") || !rows.has(key) {
+        return None;
+    }
+    match rows.get::<Execution>(key)?.model {
+        ModelReceipt::Arrival(seq) => Some(Key::arrival(seq)),
+        ModelReceipt::None | ModelReceipt::Fate(_) => None,
+    }
+}
+
+fn is_expired(at: &Situation, rows: &Working, key: &Key) -> bool {
+    let Some(row) = rows.row(key) else { return false };
+    let mut indexed = index_of(key, row).into_iter();
+    indexed.any(|(index, score)| index == Index::Expire && score <= at.now.as_ms())
+}
+
+/// A supersession key stays while its holder is live; a completion's two rows go together, so an
+/// unread one never ages out.
+fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
+    match rows.row(key) {
+        Some(Row::Holder(Holder { execution, .. })) => {
+            rows.get::<Live>(&Key::live()).is_some_and(|live| live.0.contains(execution))
+        }
+        Some(Row::Arrival(arrival)) => matches!(arrival.body, Body::Completion { .. }),
+        Some(Row::Execution(_)) => notice_of(rows, key)
+            .is_some_and(|notice| rows.row(&notice).is_some() && !is_expired(at, rows, &notice)),
+        Some(
+            Row::Head(_)
+            | Row::Inbox(_)
+            | Row::Live(_)
+            | Row::Tails(_)
+            | Row::Summary(_)
+            | Row::Turn(_)
+            | Row::Entry(_)
+            | Row::StartKey(_)
+            | Row::Dedupe(_)
+            | Row::Chain(_)
+            | Row::Item(_)
+            | Row::Beat(_),
+        )
+        | None => false,
+    }
 }
 
 fn forget_turn(rows: &mut Working, key: &Key, turn: &Turn) -> usize {

@@ -91,7 +91,7 @@ impl Operation for Stop {
             end = turn.base + turn.len;
             settle_carried(rows, now, turn);
         }
-        let told = self.write_unanswered(rows, now, &mut end);
+        let told = Self::write_unanswered(rows, now, &mut end);
         let ended = if self.scope == Scope::All { self.end_all(rows, now) } else { 0 };
         let anything = turn.is_some() || told > 0 || self.scope == Scope::All;
         if anything {
@@ -136,7 +136,7 @@ impl Stop {
     }
 
     /// People's words that nobody read are written down as unanswered.
-    fn write_unanswered(&self, rows: &mut Working, now: Timestamp, end: &mut u64) -> usize {
+    fn write_unanswered(rows: &mut Working, now: Timestamp, end: &mut u64) -> usize {
         let Some(inbox) = rows.edit::<Inbox>(&Key::inbox()) else { return 0 };
         let people = std::mem::take(&mut inbox.people);
         let turn = rows.head().open.unwrap_or(0);
