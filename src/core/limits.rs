@@ -43,6 +43,22 @@ pub const SETTLE_MS: u64 = 400;
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Largest row.
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// Deepest nesting in a row's JSON, so that what was written can be read again.
+pub const ROW_DEPTH_MAX: usize = 100;
+/// Applies that one commit of the embedded store takes.
+pub const COMMIT_APPLIES_MAX: usize = 32;
+/// A commit that has been filled for so long takes no more applies.
+pub const COMMIT_FILL_MS: u64 = 2;
+/// Applies that wait for the embedded store's writer, and reads for its readers.
+pub const STORE_QUEUE_MAX: usize = 1_024;
+/// Connections that read beside the writer.
+pub const STORE_READERS: usize = 4;
+/// The embedded store waits so long for a lock of another program.
+pub const STORE_BUSY_MS: u64 = 5_000;
+/// Hints kept for a slow listener; it hears of the rest by the sweep.
+pub const HINTS_KEPT_MAX: usize = 1_024;
+/// A sleeper looks at the clock this often, so that a suspended machine makes nobody late.
+pub const CLOCK_LOOK_MS: u64 = 1_000;
 /// How long ended rows are kept.
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
