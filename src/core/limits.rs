@@ -92,6 +92,16 @@ pub const LOOP_ALERT_AT: u32 = 3;
 pub const LOOP_END_AT: u32 = 5;
 /// Unchanged probes of one execution after which a hint is given.
 pub const PROBES_UNCHANGED_MAX: u32 = 3;
+/// Calls of one answer that are kept at all; those beyond what is run get an error.
+pub const CALLS_KEPT_PER_ANSWER_MAX: usize = 64;
+/// Text of one answer, as JSON.
+pub const ANSWER_TEXT_BYTES_MAX: usize = 96 * 1024;
+/// Arguments of all calls of one answer, as JSON.
+pub const ANSWER_ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
+/// A tool's name and a call's id, as JSON.
+pub const CALL_NAME_BYTES_MAX: usize = 128;
+/// Result of one tool call, as JSON.
+pub const RESULT_BYTES_MAX: usize = 96 * 1024;
 /// Synthetic turns of a chain.
 pub const CHAIN_WAKES_MAX: u32 = 50;
 /// Tokens of a chain.
@@ -135,6 +145,16 @@ const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(TOOL_CALLS_PER_ANSWER_MAX < CALLS_KEPT_PER_ANSWER_MAX);
+// An answer is one row; so is a result, and a notice may be merged into it.
+const _: () = assert!(
+    ANSWER_TEXT_BYTES_MAX
+        + ANSWER_ARGUMENTS_BYTES_MAX
+        + CALLS_KEPT_PER_ANSWER_MAX * CALL_NAME_BYTES_MAX * 2
+        < ROW_BYTES_MAX
+);
+const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival and every live execution in one load.
 const _: () = assert!(
     PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
