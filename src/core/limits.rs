@@ -133,6 +133,10 @@ pub const DRAIN_MS: u64 = 500;
 pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
 pub const DELAYED_MS: u64 = 300_000;
+/// Longest text of the notices of one take.
+pub const NOTICE_BYTES_MAX: usize = 80 * 1024;
+/// Longest result of one tool call as the model reads it, before notices are merged into it.
+pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
 
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
@@ -155,6 +159,8 @@ const _: () = assert!(
         < ROW_BYTES_MAX
 );
 const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
+// A notice may ride with a tool result in one row.
+const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival and every live execution in one load.
 const _: () = assert!(
     PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
