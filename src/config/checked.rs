@@ -122,6 +122,8 @@ pub(super) fn read(file: Option<&Path>, lookup: Lookup<'_>) -> (Option<Config>, 
         .unwrap_or_else(|_| base.to_owned());
     let mut checking = Checking { source: source.as_ref(), problems: &mut problems, lookup, base };
     let config = whole_config(&raw, &mut checking);
+    let main = source.as_ref().map(|source| source.file().display().to_string());
+    problems.sort_by_key(|p| (p.file != main, p.file.clone(), p.line, p.column));
     (config, problems)
 }
 
@@ -201,19 +203,23 @@ fn openai(raw: &RawModel, checking: &mut Checking<'_>) -> OpenAiConfig {
     });
     let max_tokens =
         raw.max_tokens.map(|n| checking.whole32("model.max_tokens", Some(n), 1, 1..=1_000_000));
+    let before = checking.problems.len();
     let connect_ms = checking.whole("model.connect_ms", raw.connect_ms, 10_000, 100..=60_000);
     let header_ms = checking.whole("model.header_ms", raw.header_ms, 60_000, 1_000..=600_000);
     let idle_ms = checking.whole("model.idle_ms", raw.idle_ms, MODEL_IDLE_MS, 1_000..=600_000);
     let total_ms = checking.whole("model.total_ms", raw.total_ms, 600_000, 1_000..=3_600_000);
-    for (key, part) in [("model.header_ms", header_ms), ("model.idle_ms", idle_ms)] {
-        if part > total_ms {
-            let what = format!("{part} is more than the whole call may take ({total_ms})");
-            checking.wrong(key, what, "Lower it, or raise model.total_ms.");
+    // What they say together means something only if each is right alone.
+    if checking.problems.len() == before {
+        for (key, part, whole_key, whole) in [
+            ("model.connect_ms", connect_ms, "model.header_ms", header_ms),
+            ("model.header_ms", header_ms, "model.total_ms", total_ms),
+            ("model.idle_ms", idle_ms, "model.total_ms", total_ms),
+        ] {
+            if part > whole {
+                let what = format!("{part} is more than {whole_key}, which includes it ({whole})");
+                checking.wrong(key, what, format!("Lower it, or raise {whole_key}."));
+            }
         }
-    }
-    if connect_ms > header_ms {
-        let what = format!("{connect_ms} is more than header_ms, which includes it ({header_ms})");
-        checking.wrong("model.connect_ms", what, "Lower it, or raise model.header_ms.");
     }
     OpenAiConfig {
         base_url: base_url(raw.base_url.as_deref(), checking),

@@ -168,10 +168,17 @@ fn reword(message: &str) -> (String, String) {
         if let Some((given, wanted)) =
             message.strip_prefix(start).and_then(|rest| rest.rsplit_once(", expected "))
         {
-            let sort = given.split(['`', '"']).next().unwrap_or("").trim();
+            let sort = match given.split(['`', '"']).next().unwrap_or("").trim() {
+                "sequence" => "array",
+                "map" => "table",
+                "floating point" => "number with a point",
+                sort => sort,
+            };
             let wanted = match wanted {
                 "i64" | "u64" | "u32" => "a whole number",
                 "f64" => "a number",
+                "a map" => "a table of keys",
+                "a sequence" => "an array",
                 _ if wanted.starts_with("struct ") => "a table of keys",
                 _ => wanted,
             };

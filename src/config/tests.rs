@@ -184,6 +184,13 @@ filter = "dogwatch=loud"
 }
 
 #[test]
+fn deadlines_that_do_not_fit_together_are_named() {
+    insta::assert_snapshot!(errors(
+        "[model]\nconnect_ms = 50_000\nheader_ms = 20_000\nidle_ms = 30_000\ntotal_ms = 10_000\n"
+    ));
+}
+
+#[test]
 fn what_is_not_toml_is_named_with_place() {
     insta::assert_snapshot!(errors("[store\npath = \"x\"\n\n[log]\nformat = pretty\n"));
     assert!(errors("[log]\nformat = \"json\"\nformat = \"json\"\n").contains("dogwatch.toml:3:"));

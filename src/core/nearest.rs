@@ -41,16 +41,27 @@ fn plain(word: &str) -> String {
         .collect()
 }
 
-/// Letters to insert, remove or replace.
+/// Letters to insert, remove, replace, or swap with the next.
 fn distance(a: &str, b: &str) -> usize {
+    let mut before: Vec<usize> = vec![];
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    let mut last = None;
     for (i, x) in a.chars().enumerate() {
         let mut next = vec![i + 1];
-        for ((y, above_left), above) in b.chars().zip(&row).zip(row.iter().skip(1)) {
-            let left = next.last().copied().unwrap_or(0);
-            next.push((above_left + usize::from(x != y)).min(above + 1).min(left + 1));
+        let mut beside = None;
+        for (j, y) in b.chars().enumerate() {
+            let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX / 2);
+            let mut best = (at(&row, j) + usize::from(x != y))
+                .min(at(&row, j + 1) + 1)
+                .min(at(&next, j) + 1);
+            if j > 0 && last == Some(y) && beside == Some(x) {
+                best = best.min(at(&before, j - 1) + 1);
+            }
+            next.push(best);
+            beside = Some(y);
         }
-        row = next;
+        before = std::mem::replace(&mut row, next);
+        last = Some(x);
     }
     row.last().copied().unwrap_or(0)
 }
@@ -68,6 +79,8 @@ mod tests {
             ("timeout_secs", Some("timeout_seconds")),
             ("pyton", Some("python")),
             ("Name", Some("name")),
+            ("pyhton", Some("python")),
+            ("naem", Some("name")),
             ("hosts", None),
             ("", None),
         ] {
