@@ -107,6 +107,10 @@ pub const DRAIN_MS: u64 = 500;
 pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
 pub const DELAYED_MS: u64 = 300_000;
+/// Longest text of the notices of one take.
+pub const NOTICE_BYTES_MAX: usize = 80 * 1024;
+/// Longest result of one tool call as the model reads it, before notices are merged into it.
+pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
 
 /// Largest argument text of one tool call: the largest script, with every third byte escaped.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 192 * 1024;
@@ -142,6 +146,8 @@ const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+// A notice may ride with a tool result in one row.
+const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival and every live execution in one load.
 const _: () = assert!(
     PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
