@@ -138,6 +138,29 @@ pub const NOTICE_BYTES_MAX: usize = 80 * 1024;
 /// Longest result of one tool call as the model reads it, before notices are merged into it.
 pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
 
+/// Largest argument text of one tool call: the largest script, with every third byte escaped.
+pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 192 * 1024;
+/// Longest reason for staying silent, in characters.
+pub const REASON_CHARS_MAX: usize = 500;
+/// Lines of output that `watch__output` gives when it is not told.
+pub const TAIL_LINES: u64 = 40;
+/// Lines of output that `watch__output` gives at most.
+pub const TAIL_LINES_MAX: u64 = 1_000;
+/// Characters of somebody's text that an error repeats.
+pub const ECHO_CHARS_MAX: usize = 80;
+/// Names that an error lists.
+pub const NAMES_IN_ERROR_MAX: usize = 12;
+/// Largest configuration file.
+pub const CONFIG_BYTES_MAX: usize = 256 * 1024;
+/// Largest file that holds a secret.
+pub const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// Agents of one configuration.
+pub const AGENTS_MAX: usize = 100;
+/// Longest instructions of an agent.
+pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
+/// A log file of this size is set aside, and a new one begun.
+pub const LOG_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
@@ -166,3 +189,5 @@ const _: () = assert!(
     PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
 );
 const _: () = assert!(START_MS_MAX > LEASE_MS);
+const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
