@@ -177,11 +177,9 @@ impl Desk for FrontDesk {
             let known = home::find(&self.0, session, execution).await.ok().flatten()?;
             let live = self.0.ports.launcher.glance(session, execution).await;
             live.or_else(|| match known.state {
-                crate::core::execution::State::Ended(outcome) => Some(Glance {
-                    stdout: outcome.stdout,
-                    stderr: outcome.stderr,
-                    stalled: false,
-                }),
+                crate::core::execution::State::Ended(outcome) => {
+                    Some(Glance { stdout: outcome.stdout, stderr: outcome.stderr, stalled: false })
+                }
                 crate::core::execution::State::Registered
                 | crate::core::execution::State::Running
                 | crate::core::execution::State::Cancelling => None,

@@ -33,12 +33,7 @@ pub(super) struct At<'a> {
 type Answered = Result<(Value, Option<ExecutionId>), ToolError>;
 
 /// Runs one call to its result.
-pub(super) async fn run(
-    engine: &Arc<Engine>,
-    at: At<'_>,
-    declared: &[Tool],
-    call: Call,
-) -> Input {
+pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], call: Call) -> Input {
     let answered = match tools::parse(declared, &call.name, &call.arguments) {
         Ok(Action::StartScript(start)) => start_script(engine, at, start).await,
         Ok(Action::ListWatchers) => list(engine, at).await,
@@ -117,7 +112,10 @@ async fn list(engine: &Arc<Engine>, at: At<'_>) -> Answered {
 }
 
 /// The last executions that have ended, newest first.
-pub(super) async fn ended(engine: &Engine, session: &SessionId) -> Result<Vec<Execution>, StoreError> {
+pub(super) async fn ended(
+    engine: &Engine,
+    session: &SessionId,
+) -> Result<Vec<Execution>, StoreError> {
     let mut ended: Vec<Execution> = all(engine, session)
         .await?
         .into_iter()
@@ -178,11 +176,8 @@ async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> 
 async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
     let id = watch::resolve(&at.token.session, id)?;
     let mut ends = engine.ends.subscribe();
-    let operation = Cancel {
-        session: at.token.session.clone(),
-        execution: id.clone(),
-        by: CancelledBy::Model,
-    };
+    let operation =
+        Cancel { session: at.token.session.clone(), execution: id.clone(), by: CancelledBy::Model };
     match engine.ledger.run(&operation).await {
         Ok(CancelAnswer::Cancelling(_)) => home::cancel(engine, &at.token.session, &id).await,
         Ok(CancelAnswer::Over(_)) => {

@@ -65,8 +65,7 @@ impl Drop for Here {
 
 async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
     let Ok(lease) = LeaseId::new(engine.ports.ids.fresh()) else { return };
-    let operation =
-        LeaseItem { session: session.clone(), item: id.clone(), lease: lease.clone() };
+    let operation = LeaseItem { session: session.clone(), item: id.clone(), lease: lease.clone() };
     let item = match engine.ledger.run(&operation).await {
         Ok(Leased::Item(item)) => item,
         Ok(Leased::Dead) => {

@@ -19,16 +19,20 @@ use crate::core::ledger::session::{
 use crate::core::ledger::{Aggregate, Key, Refusal};
 use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
+use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
-use crate::core::turn::{Effect, Input, Progress as Shown, Rules, Turn, Why};
+use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::ports::{Progress, StoreError};
-use crate::tools::{self, Tool};
+use crate::tools::{self, Tool, Wiring};
 
 /// Wait before an operation is sent again that the store did not answer.
 const STORE_RETRY_MS: u64 = 1_000;
+
+/// A forgotten chain is a spent one.
+const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
 
 type Calls<'a> = FuturesUnordered<BoxFuture<'a, Input>>;
 type Asked<'a> = Option<BoxFuture<'a, Input>>;
@@ -97,7 +101,7 @@ impl Log {
             }));
         }
         let own = entries.split_off(entries.partition_point(|(no, _)| *no < turn.base));
-        let chain = chain.as_ref().map_or_else(ChainLeft::default, left);
+        let chain = chain.as_ref().map_or(SPENT, left);
         Ok(Self { summary: summary.map(|summary| summary.text), before: entries, own, chain })
     }
 }
@@ -132,7 +136,7 @@ impl Task<'_> {
 
     fn rules(&self) -> Rules {
         Rules {
-            tools: self.declared.iter().map(Tool::turn_rule).collect(),
+            tools: self.declared.iter().map(rule).collect(),
             origin: self.turn.origin,
             limits: self.engine.settings.agent.limits,
             chain: self.log.chain,
@@ -141,8 +145,7 @@ impl Task<'_> {
 
     async fn drive(&self, stop: &CancellationToken) -> Ended {
         let clock = &self.engine.ports.clock;
-        let (mut machine, effects) =
-            Turn::begin(self.rules(), clock.now(), self.log.own.clone());
+        let (mut machine, effects) = Turn::begin(self.rules(), clock.now(), self.log.own.clone());
         let mut effects = VecDeque::from(effects);
         let mut calls: Calls<'_> = FuturesUnordered::new();
         let mut asked: Asked<'_> = None;
@@ -355,21 +358,20 @@ impl Task<'_> {
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
         let agent = &self.engine.settings.agent;
         let live = live(self.engine, &self.token).await?;
-        let families = agent.wiring.families.clone();
+        let families = families(&agent.wiring);
         let system = prompt::system(&PromptParts {
             instructions: &agent.instructions,
             families: &families,
             now: self.engine.ports.clock.now(),
             live: &live,
-            read_only: agent.wiring.is_read_only(),
+            read_only: agent.wiring.role == Role::ReadOnly,
         });
         let specs: Vec<_> = if tools {
             self.declared.iter().map(|tool| tool.spec().clone()).collect()
         } else {
             vec![]
         };
-        let entries: Vec<_> =
-            self.log.before.iter().chain(machine.entries()).cloned().collect();
+        let entries: Vec<_> = self.log.before.iter().chain(machine.entries()).cloned().collect();
         Ok(render::request(&Prompted {
             agent: &agent.name,
             system: &system,
@@ -388,6 +390,32 @@ impl Task<'_> {
             Ok(answer) => Input::Answered(Answer { text: self.redact(&answer.text), ..answer }),
             Err(error) => Input::ModelFailed(error),
         }
+    }
+}
+
+/// The parts of the prompt that explain the declared tools.
+fn families(wiring: &Wiring) -> Vec<prompt::Family> {
+    let parts = wiring.families.iter().flat_map(|family| match family {
+        Family::Watch if wiring.role == Role::Writable => {
+            vec![prompt::Family::Watch, prompt::Family::Probes]
+        }
+        Family::Watch => vec![prompt::Family::Probes],
+        Family::Silence => vec![prompt::Family::Silence],
+    });
+    parts.collect()
+}
+
+fn rule(tool: &Tool) -> ToolRule {
+    let rule = tool.rule();
+    ToolRule {
+        name: tool.spec().name.clone(),
+        probe: rule.probe,
+        parallel: rule.parallel,
+        ends_turn: rule.ends_turn,
+        after_crash: match rule.after_crash {
+            tools::AfterCrash::Rerun => AfterCrash::Rerun,
+            tools::AfterCrash::Unknown => AfterCrash::Unknown,
+        },
     }
 }
 

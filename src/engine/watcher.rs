@@ -47,7 +47,11 @@ where
 type Due = (Vec<Member>, Option<Timestamp>);
 
 /// All due members, and when the next one is.
-async fn due(engine: &Engine, index: &Index, now: Timestamp) -> Result<Due, crate::ports::StoreError> {
+async fn due(
+    engine: &Engine,
+    index: &Index,
+    now: Timestamp,
+) -> Result<Due, crate::ports::StoreError> {
     let store = &engine.ports.store;
     let mut due: Vec<Member> = vec![];
     loop {
