@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Engine, LedgerError, effects, home};
 use crate::core::arrival::{Incoming, What};
-use crate::core::execution::{CancelledBy, Execution, Scope};
+use crate::core::execution::{CancelledBy, Execution, Scope, State};
 use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId};
 use crate::core::ledger::row::{Head, Inbox, Live, RowType, Tails, Turn};
 use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop};
@@ -176,14 +176,12 @@ impl Desk for FrontDesk {
             // Only what this session has: an id of another one shows nothing.
             let known = home::find(&self.0, session, execution).await.ok().flatten()?;
             let live = self.0.ports.launcher.glance(session, execution).await;
-            live.or_else(|| match known.state {
-                crate::core::execution::State::Ended(outcome) => {
+            match known.state {
+                State::Ended(outcome) => {
                     Some(Glance { stdout: outcome.stdout, stderr: outcome.stderr, stalled: false })
                 }
-                crate::core::execution::State::Registered
-                | crate::core::execution::State::Running
-                | crate::core::execution::State::Cancelling => None,
-            })
+                State::Registered | State::Running | State::Cancelling => live,
+            }
         }
         .boxed()
     }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{Engine, LedgerError, home, turn_task};
 use crate::core::execution::{CancelledBy, Execution, Kind, State};
 use crate::core::id::{EntryNo, ExecutionId, SessionId};
-use crate::core::ledger::row::{Row, RowType};
+use crate::core::ledger::row::RowType;
 use crate::core::ledger::session::{Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
 use crate::core::limits::OVERDUE_MS;
@@ -102,7 +102,7 @@ fn fingerprint(start: &StartScript) -> String {
     }
     hash.update(start.timeout_seconds.to_le_bytes());
     hash.update(format!("{:?}{:?}", start.key, start.notify));
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x?}", hash.finalize())
 }
 
 async fn list(engine: &Arc<Engine>, at: At<'_>) -> Answered {
@@ -136,10 +136,7 @@ async fn all(engine: &Engine, session: &SessionId) -> Result<Vec<Execution>, Sto
         after = last.clone();
         let before = found.len();
         let total = page.len();
-        found.extend(page.into_iter().filter_map(|(_, row)| match row {
-            Row::Execution(execution) => Some(execution),
-            _ => None,
-        }));
+        found.extend(page.iter().filter_map(|(_, row)| Execution::of(row)).cloned());
         if found.len() - before < total {
             return Ok(found);
         }
@@ -150,13 +147,11 @@ async fn find(engine: &Engine, at: At<'_>, id: &ExecutionId) -> Result<Execution
     let aggregate = Aggregate::Session(at.token.session.clone());
     let loaded = engine.ports.store.load(&aggregate, &[Key::execution(id)]).await;
     let rows = loaded.map_err(|error| unread(&error))?.rows;
-    match rows.into_iter().flatten().next().as_ref().and_then(Execution::of) {
-        Some(execution) => Ok(execution.clone()),
-        None => {
-            let known = all(engine, &at.token.session).await.map_err(|error| unread(&error))?;
-            Err(watch::unknown(id, &known))
-        }
+    if let Some(execution) = rows.into_iter().flatten().next().as_ref().and_then(Execution::of) {
+        return Ok(execution.clone());
     }
+    let known = all(engine, &at.token.session).await.map_err(|error| unread(&error))?;
+    Err(watch::unknown(id, &known))
 }
 
 async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> Answered {

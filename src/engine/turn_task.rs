@@ -12,7 +12,7 @@ use super::{Engine, LedgerError, effects, lanes};
 use crate::core::budget::ChainLeft;
 use crate::core::execution::Execution;
 use crate::core::id::{EntryNo, Nonce};
-use crate::core::ledger::row::{Chain, Head, Live, Row, RowType, Summary, Turn as TurnRow};
+use crate::core::ledger::row::{Chain, Head, Live, RowType, Summary, Turn as TurnRow};
 use crate::core::ledger::session::{
     Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
 };
@@ -436,9 +436,6 @@ pub(super) async fn live(engine: &Engine, token: &Token) -> Result<Vec<Execution
         return Ok(vec![]);
     }
     let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-    let executions = rows.into_iter().flatten().filter_map(|row| match row {
-        Row::Execution(execution) => Some(execution),
-        _ => None,
-    });
-    Ok(executions.filter(|execution| !execution.state.is_ended()).collect())
+    let executions = rows.iter().flatten().filter_map(Execution::of);
+    Ok(executions.filter(|execution| !execution.state.is_ended()).cloned().collect())
 }

@@ -129,6 +129,8 @@ pub struct Summary {
 pub struct Carried {
     /// Which arrival.
     pub seq: Seq,
+    /// A completion's execution.
+    pub execution: Option<ExecutionId>,
     /// A tool fetched it.
     pub collect: bool,
 }

@@ -167,7 +167,8 @@ impl Append {
         if let Some(execution) = &new.collect
             && let Some(seq) = collect(rows, turn.no, execution)
         {
-            turn.carried.push(Carried { seq, collect: true });
+            let execution = Some(execution.clone());
+            turn.carried.push(Carried { seq, execution, collect: true });
             carries.push(seq);
         }
         let body = new.body.clone();
@@ -226,13 +227,13 @@ impl Append {
                 Some(())
             });
             if merged.is_some() {
-                claim::carry(turn, &carries);
+                claim::carry(rows, turn, &carries);
             } else {
                 made.push(Made { body: Body::Notice(notice), carries });
             }
         }
         for Made { body, carries } in made {
-            claim::carry(turn, &carries);
+            claim::carry(rows, turn, &carries);
             let entry = Entry { turn: turn.no, fence: self.token.fence, at: now, body, carries };
             rows.put(Key::entry(turn.base + turn.len), entry);
             turn.len += 1;

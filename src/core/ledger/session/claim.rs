@@ -3,7 +3,7 @@
 
 use super::take::{self, Made, Selection};
 use super::{Token, end, entry_keys, is_valid, open_turn, open_turn_key, release};
-use crate::core::arrival::Arrival;
+use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Address, Execution};
 use crate::core::id::{BootId, ChainNo, ClaimId, Nonce, SessionId, TurnNo};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Lane, Turn, TurnState, Unread};
@@ -50,7 +50,7 @@ impl Operation for Claim {
     }
 
     fn needs(&self, have: &Working) -> Vec<Key> {
-        let mut keys = vec![Key::head(), Key::inbox()];
+        let mut keys = vec![Key::head(), Key::inbox(), Key::tails()];
         if !have.has(&Key::head()) {
             return keys;
         }
@@ -179,7 +179,7 @@ impl Claim {
             state: TurnState::Open,
         };
         for made in taken.people.into_iter().chain(notice) {
-            carry(&mut turn, &made.carries);
+            carry(rows, &mut turn, &made.carries);
             let entry = Entry { turn: no, fence, at: now, body: made.body, carries: made.carries };
             rows.put(Key::entry(turn.base + turn.len), entry);
             turn.len += 1;
@@ -209,8 +209,15 @@ fn chain_of(rows: &mut Working, selection: &Selection) -> ChainNo {
 }
 
 /// The open turn's entries carry these now.
-pub(super) fn carry(turn: &mut Turn, seqs: &[u64]) {
-    turn.carried.extend(seqs.iter().map(|seq| Carried { seq: *seq, collect: false }));
+pub(super) fn carry(rows: &Working, turn: &mut Turn, seqs: &[u64]) {
+    turn.carried.extend(seqs.iter().map(|seq| {
+        let arrival = rows.get::<Arrival>(&Key::arrival(*seq));
+        let execution = arrival.and_then(|arrival| match &arrival.body {
+            What::Completion { execution } => Some(execution.clone()),
+            What::Message { .. } | What::Remark { .. } => None,
+        });
+        Carried { seq: *seq, execution, collect: false }
+    }));
 }
 
 fn origin(selection: &Selection) -> Origin {
@@ -237,20 +244,17 @@ fn spent_needs(have: &Working, inbox: &Inbox) -> Vec<Key> {
     if inbox.people.iter().any(|unread| unread.wakes) {
         return vec![];
     }
-    let mut keys: Vec<Key> = waking(inbox).map(|unread| Key::chain(unread.chain)).collect();
+    let mut keys = vec![];
     for unread in waking(inbox) {
-        let key = Key::chain(unread.chain);
-        let spent = have.has(&key) && have.get::<Chain>(&key).is_none_or(Chain::is_spent);
-        let Some(execution) = unread.execution.as_ref().filter(|_| spent) else { continue };
-        let key = Key::execution(execution);
-        let id = [name::spent(unread.chain)];
-        let address = if have.has(&key) {
-            have.get::<Execution>(&key).map(|execution| &execution.address)
-        } else {
-            None
-        };
-        keys.extend(mail::needs(have, id, address));
-        keys.push(key);
+        let chain = Key::chain(unread.chain);
+        let execution = unread.execution.as_ref().map(Key::execution);
+        let spent = have.has(&chain) && have.get::<Chain>(&chain).is_none_or(Chain::is_spent);
+        if let Some(key) = execution.as_ref().filter(|key| spent && have.has(key)) {
+            let address = have.get::<Execution>(key).map(|execution| &execution.address);
+            keys.extend(mail::needs(have, [name::spent(unread.chain)], address));
+        }
+        keys.push(chain);
+        keys.extend(execution);
     }
     keys
 }

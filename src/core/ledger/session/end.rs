@@ -8,7 +8,7 @@ use crate::core::execution::{
     CancelledBy, Execution, Fate, Home, HumanReceipt, ModelReceipt, Outcome, PostSort, State,
 };
 use crate::core::id::{ExecutionId, Seq, TurnNo};
-use crate::core::ledger::row::{Chain, Inbox, Live, Unread};
+use crate::core::ledger::row::{Chain, Inbox, Live, Turn, Unread};
 use crate::core::ledger::{Key, Working};
 use crate::core::time::Timestamp;
 
@@ -215,18 +215,10 @@ fn wakes_again(rows: &Working, body: &Body) -> bool {
     }
 }
 
-/// What putting carried arrivals back must see: the executions of the completions among them.
-pub(super) fn put_back_needs(have: &Working, seqs: impl Iterator<Item = Seq>) -> Vec<Key> {
-    let mut keys = vec![];
-    for seq in seqs {
-        let key = Key::arrival(seq);
-        if have.has(&key)
-            && let Some(Body::Completion { execution }) =
-                have.get::<Arrival>(&key).map(|arrival| &arrival.body)
-        {
-            keys.push(Key::execution(execution));
-        }
-        keys.push(key);
-    }
-    keys
+/// What putting the arrivals of a turn back must see.
+pub(super) fn put_back_needs(turn: &Turn) -> impl Iterator<Item = Key> {
+    turn.carried.iter().flat_map(|carried| {
+        let execution = carried.execution.as_ref().map(Key::execution);
+        std::iter::once(Key::arrival(carried.seq)).chain(execution)
+    })
 }

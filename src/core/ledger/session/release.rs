@@ -63,7 +63,7 @@ impl Operation for Release {
     }
 
     fn needs(&self, have: &Working) -> Vec<Key> {
-        let mut keys = vec![Key::head(), Key::turn(self.token.turn)];
+        let mut keys = vec![Key::head(), Key::tails(), Key::turn(self.token.turn)];
         keys.extend(open_turn_key(have));
         if let Some(turn) = open_turn(have) {
             let may_bury = match &self.why {
@@ -143,7 +143,7 @@ fn free(rows: &mut Working, not_before: Timestamp) -> Released {
 pub(super) fn bury_needs(have: &Working, turn: &Turn) -> Vec<Key> {
     let mut keys = vec![Key::inbox()];
     // Carried rows, the tail with the model's last word before it, and one note more.
-    keys.extend(put_back_needs(have, turn.carried.iter().map(|carried| carried.seq)));
+    keys.extend(put_back_needs(turn));
     let from = turn.base + turn.seen_len;
     keys.extend(entry_keys(turn.base, turn.len + 1));
     keys.extend(from.checked_sub(1).map(Key::entry));
