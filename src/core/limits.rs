@@ -35,6 +35,10 @@ pub const TAKE_PEOPLE_MAX: usize = 16;
 pub const TAKE_NOTICES_MAX: usize = 200;
 /// Bytes of arrivals that one take moves into a turn.
 pub const TAKE_BYTES_MAX: usize = 256 * 1024;
+/// Arrivals that one turn carries.
+pub const CARRIED_PER_TURN_MAX: usize = 512;
+/// Keys by which one arrival is recognised.
+pub const DEDUPE_KEYS_MAX: usize = 8;
 /// Notices of one take that are shown whole; the rest are a digest.
 pub const NOTICES_WHOLE_MAX: usize = 20;
 /// A session is ready so long after a person's message, so that quick ones start one turn.
@@ -64,7 +68,7 @@ pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
 pub const FORGET_ROWS_MAX: usize = 200;
 /// Keys that one operation loads in a round.
-pub const KEYS_PER_LOAD_MAX: usize = 1_024;
+pub const KEYS_PER_LOAD_MAX: usize = 2_048;
 /// Rounds of loading of one operation.
 pub const LOAD_ROUNDS_MAX: usize = 3;
 /// Tries of an operation against other nodes' writes.
@@ -184,10 +188,18 @@ const _: () = assert!(
 const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
 // A notice may ride with a tool result in one row.
 const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
-// A stop touches every unread arrival and every live execution in one load.
+// A stop touches every unread arrival with an entry for each of people's, everything the turn
+// carries, and every live execution with its kill item, in one load.
 const _: () = assert!(
-    PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
+    PEOPLE_UNREAD_MAX * 2
+        + NOTICES_UNREAD_AND_LIVE_MAX
+        + CARRIED_PER_TURN_MAX
+        + LIVE_PER_SESSION_MAX * 2
+        < KEYS_PER_LOAD_MAX - 64
 );
+// A burial touches what the turn carries with its executions, and the turn's log.
+const _: () = assert!(CARRIED_PER_TURN_MAX * 2 + 512 < KEYS_PER_LOAD_MAX);
+const _: () = assert!(TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX < CARRIED_PER_TURN_MAX);
 const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
