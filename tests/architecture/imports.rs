@@ -71,6 +71,10 @@ fn judge(source: &Source, crates: &[String]) -> Vec<Fault> {
 }
 
 fn inside_fault(source: &Source, room: &str, rooms: &[&str], mention: &Mention) -> Option<Fault> {
+    if mention.path.len() < 2 && !mention.import {
+        // `pub(crate)` and `self.x` name no path.
+        return None;
+    }
     let target = mention.inside()?;
     let target = target.first().map_or("*", String::as_str);
     if target == room || rooms.contains(&target) || rooms.contains(&"*") {
@@ -133,6 +137,8 @@ fn an_import_against_the_table_is_caught() {
         ("src/core/a.rs", "use super::super::{engine, store::Memory};", 2),
         ("src/core/a.rs", "fn f() -> crate::engine::X { todo() }", 1),
         ("src/core/a.rs", "macro_rules! m { () => { $crate::watch::go() } }", 1),
+        ("src/core/a.rs", "pub(crate) fn f(&self) { self.x; } pub(super) struct S;", 0),
+        ("src/core/a.rs", "pub(in crate::core) fn f() {}", 0),
         ("src/core/a.rs", "use crate::*;", 1),
         ("src/core/a.rs", "use crate::{self as all};", 1),
         ("src/core/a.rs", "use serde_json::Value; use std::sync::Arc;", 0),
