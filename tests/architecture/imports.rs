@@ -33,7 +33,8 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["app", "cli", "main"]),
     ("clap", &["cli", "main"]),
     ("memmap2", &["watch"]),
-    ("reqwest", &["model"]),
+    // The configuration only parses addresses with it.
+    ("reqwest", &["model", "config"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),
 ];

@@ -52,7 +52,10 @@ fn sizes(source: &Source) -> Vec<Fault> {
 fn marks(source: &Source) -> Vec<Fault> {
     let mut faults = vec![];
     let path = source.path.as_str();
-    let documented = source.text.starts_with("//! ") || source.text.starts_with("#![doc = include");
+    let documented = source.text.starts_with("//! ")
+        || source.text.starts_with("#![doc = include")
+        // Its parent says what it owns.
+        || source.is_test();
     if !documented {
         let now = "begin with `//!`: what this module owns, what it must not know";
         faults.push(Fault::new(path, 1, "the file has no module doc", now));
@@ -136,6 +139,7 @@ fn a_missing_doc_and_a_forbidden_mark_are_caught() {
         ("src/core/a.rs", "//! Owns a.\n", 0),
         ("src/lib.rs", "#![doc = include_str!(\"ARCHITECTURE.md\")]", 0),
         ("src/core/a.rs", "use std::fmt;", 1),
+        ("src/core/a/tests.rs", "use std::fmt;", 0),
         ("src/core/a.rs", "//! A.\n// #[allow(x)] in a comment is none\n", 0),
         ("src/core/a.rs", "//! A.\n#![allow(dead_code)]", 1),
         ("src/core/a.rs", "//! A.\nmacro_rules! m { () => { #[allow(dead_code)] fn f() {} } }", 1),
