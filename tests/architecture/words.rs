@@ -28,8 +28,17 @@ const OUTSIDE_CORE: &[&str] = &[
 
 /// Hosts that a committed file may name in a URL. Everything else is either an example that should
 /// say so by its name, or somebody's machine.
-const HOSTS: &[&str] =
-    &["127.0.0.1", "[::1]", "localhost", "github.com", "www.apache.org", "api.openai.com"];
+const HOSTS: &[&str] = &[
+    "127.0.0.1",
+    "[::1]",
+    "localhost",
+    "api.openai.com",
+    "github.com",
+    "json-schema.org",
+    "www.apache.org",
+    // As data: what an address with a secret in it looks like.
+    "hooks.slack.com",
+];
 
 /// Ends of host names that are kept for examples.
 const EXAMPLE_HOSTS: &[&str] =
