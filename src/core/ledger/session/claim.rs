@@ -80,7 +80,8 @@ impl Operation for Claim {
             {
                 return Ok(Claimed::Turn(self.token(&turn), Box::new(turn)));
             }
-            if is_valid(lane, at) {
+            // One task of a boot runs a session, so a lane of this very boot is one it lost.
+            if lane.boot != self.boot && is_valid(lane, at) {
                 return Err(Refusal::Busy(lane.until));
             }
         }

@@ -265,14 +265,12 @@ fn late(
             .is_some_and(|arrival| arrival.standing == Standing::Pending),
         ModelReceipt::None | ModelReceipt::Fate(_) => false,
     };
-    if first.status == Status::Lost
-        && !unread
-        && let Some(execution) = rows.get::<Execution>(&Key::execution(&execution.id)).cloned()
-    {
+    if first.status == Status::Lost && !unread {
+        let fact = LateFact { at: now, outcome: outcome.clone() };
         let letter = Letter {
             id: name::late(&execution.id),
             address: execution.address.clone(),
-            text: envelope::late_line(&execution),
+            text: envelope::late_line(execution, &fact),
             sort: PostSort::Human,
             receipt_of: None,
         };

@@ -80,12 +80,9 @@ impl Token {
     }
 }
 
-/// Is the lane somebody's? Where one boot holds the store, only that boot's lane counts.
+/// Is another boot's lane still its own? Never where this boot holds the store alone.
 fn is_valid(lane: &Lane, at: &Situation) -> bool {
-    match &at.sole_boot {
-        Some(boot) => lane.boot == *boot,
-        None => at.now < lane.until,
-    }
+    at.sole_boot.is_none() && at.now < lane.until
 }
 
 /// The open turn, where its row was loaded.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::arrival::{Arrival, Body as What, Standing};
-use crate::core::envelope;
+use crate::core::envelope::{self, Completion};
 use crate::core::execution::Execution;
 use crate::core::id::{Nonce, Principal, Seq, TurnNo};
 use crate::core::ledger::row::{Inbox, Unread};
@@ -129,7 +129,8 @@ pub(super) fn take(
         .collect();
     let notice = (!selection.notices.is_empty()).then(|| {
         let carries = selection.notices.iter().map(|unread| unread.seq).collect();
-        (envelope::notice(now, nonce, &executions), carries)
+        let completions: Vec<_> = executions.into_iter().filter_map(Completion::of).collect();
+        (envelope::notice(now, nonce, &completions), carries)
     });
     Taken { people, notice }
 }
