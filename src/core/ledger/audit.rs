@@ -278,11 +278,8 @@ impl<'a> View<'a> {
         let agrees = match (&execution.model, &execution.state) {
             (ModelReceipt::None, State::Ended(_)) => false,
             (ModelReceipt::None, State::Registered | State::Running | State::Cancelling) => true,
-            (ModelReceipt::Arrival(seq), _) => {
-                get::<Arrival>(self.rows, &Key::arrival(*seq)).is_some_and(
-                    |arrival| matches!(&arrival.body, Body::Completion { execution } if execution == id),
-                )
-            }
+            (ModelReceipt::Arrival(seq), _) => get::<Arrival>(self.rows, &Key::arrival(*seq))
+                .is_some_and(|arrival| arrival.body == Body::Completion { execution: id.clone() }),
             (ModelReceipt::Fate(fate), state) => {
                 *self.balance.fates.entry(fate_word(fate).into()).or_default() += 1;
                 state.is_ended()
