@@ -55,14 +55,12 @@ impl Checking<'_> {
         bounds: RangeInclusive<u64>,
     ) -> u64 {
         let Some(given) = given else { return default };
-        match u64::try_from(given).ok().filter(|n| bounds.contains(n)) {
-            Some(whole) => whole,
-            None => {
-                let allowed = format!("Allowed: {} to {}.", bounds.start(), bounds.end());
-                self.wrong(key, format!("{given} is out of range"), allowed);
-                default
-            }
+        if let Some(whole) = u64::try_from(given).ok().filter(|n| bounds.contains(n)) {
+            return whole;
         }
+        let allowed = format!("Allowed: {} to {}.", bounds.start(), bounds.end());
+        self.wrong(key, format!("{given} is out of range"), allowed);
+        default
     }
 
     fn whole32(

@@ -149,7 +149,7 @@ format = "xml"
 #[test]
 fn every_value_out_of_bounds_is_named_with_place_and_cure() {
     insta::assert_snapshot!(errors(
-        r##"
+        r#"
 agent = "dogwhat"
 agents_dir = ""
 
@@ -179,7 +179,7 @@ chat = "a b"
 
 [log]
 filter = "dogwatch=loud"
-"##
+"#
     ));
 }
 
@@ -213,7 +213,7 @@ fn a_secret_is_only_a_reference_and_never_repeated() {
         "[\"sk-hush\"]",
         "5",
     ];
-    let texts: Vec<String> = values.iter().map(|v| format!("## {v}\n{}", key(v))).collect();
+    let texts: Vec<String> = values.iter().map(|v| format!("# {v}\n{}", key(v))).collect();
     for text in &texts {
         assert!(text.contains("dogwatch.toml:4:"), "{text}");
         let (_, error) = text.split_once('\n').unwrap();

@@ -51,9 +51,8 @@ fn distance(a: &str, b: &str) -> usize {
         let mut beside = None;
         for (j, y) in b.chars().enumerate() {
             let at = |row: &[usize], j: usize| row.get(j).copied().unwrap_or(usize::MAX / 2);
-            let mut best = (at(&row, j) + usize::from(x != y))
-                .min(at(&row, j + 1) + 1)
-                .min(at(&next, j) + 1);
+            let mut best =
+                (at(&row, j) + usize::from(x != y)).min(at(&row, j + 1) + 1).min(at(&next, j) + 1);
             if j > 0 && last == Some(y) && beside == Some(x) {
                 best = best.min(at(&before, j - 1) + 1);
             }

@@ -10,6 +10,7 @@ use crate::core::limits::{KILL_GRACE_MS, NAMES_IN_ERROR_MAX};
 use crate::core::message::ToolSpec;
 use crate::core::nearest::{echo, nearest};
 use crate::core::policy::{Family, Role};
+use crate::core::prompt;
 
 mod check;
 pub mod error;
@@ -190,6 +191,20 @@ fn unknown_tool(declared: &[Tool], name: &str) -> ToolError {
         format!("{meant}Tools: {}{more}.", shown.join(", "))
     };
     ToolError::new(Code::UnknownTool, format!("there is no tool {} here", echo(name)), hint)
+}
+
+/// The parts of the system prompt that explain these tools.
+pub fn explained(declared: &[Tool]) -> Vec<prompt::Family> {
+    let has = |name: &str| declared.iter().any(|tool| tool.spec.name == name);
+    [
+        (trigger::NAME, prompt::Family::Watch),
+        (watch::LIST, prompt::Family::Probes),
+        (silence::NAME, prompt::Family::Silence),
+    ]
+    .into_iter()
+    .filter(|(name, _)| has(name))
+    .map(|(_, part)| part)
+    .collect()
 }
 
 /// The schemas of all tools, as `dogwatch schema` prints them.

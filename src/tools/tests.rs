@@ -1,4 +1,5 @@
 use std::fmt::Write as _;
+use std::slice::from_ref;
 
 use serde_json::{Value, json};
 
@@ -241,6 +242,11 @@ fn families_that_are_not_wired_are_not_declared() {
     assert!(only(vec![]).is_empty());
     assert_eq!(only(vec![Family::Silence, Family::Silence]).len(), 1);
     assert_eq!(only(vec![Family::Watch]).len(), 4);
+    let parts = |wiring: &Wiring| explained(&toolbox(wiring));
+    let read_only = Wiring { role: Role::ReadOnly, ..Wiring::all() };
+    assert_eq!(parts(&read_only), [prompt::Family::Probes, prompt::Family::Silence]);
+    assert_eq!(parts(&Wiring::all()).len(), 3);
+    assert!(explained(&[]).is_empty());
 }
 
 #[test]
@@ -326,7 +332,7 @@ fn peer_d02_results_of_calls_that_worked() {
         Glance { stdout: captured("a\nb\nc\nd\n", "", 0), stalled: true, ..Glance::default() };
     insta::assert_json_snapshot!(json!({
         "started": trigger::started(&running.id, &running.name),
-        "listed": watch::listed(&[running.clone()], &[ended.clone()], now),
+        "listed": watch::listed(from_ref(&running), from_ref(&ended), now),
         "nothing listed": watch::listed(&[], &[], now),
         "output while it runs": watch::output(&running, Some(&glance), 2, now),
         "output not seen": watch::output(&running, None, 2, now),
