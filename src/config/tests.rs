@@ -230,6 +230,12 @@ fn a_secret_may_be_in_a_file_beside_the_configuration() {
     let files = Files::new(config).with("key", "sk-from-file\n");
     assert_eq!(files.load().unwrap().secrets()[0].expose_secret(), "sk-from-file");
     assert!(Files::new(config).with("key", "\n").errors().contains("is empty"));
+    let two_lines = Files::new(config).with("key", "sk-from\nfile\n").errors();
+    assert!(two_lines.contains("no header may have") && !two_lines.contains("sk-"), "{two_lines}");
+    let header = errors(
+        "[model]\nkind = \"openai\"\nmodel = \"m\"\nheaders = { \"a b\" = { env = \"HOME\" } }\n",
+    );
+    assert!(header.contains("dogwatch.toml:4:1: model.headers: 'a b' is not a name"), "{header}");
     // Who does not use a secret need not have it.
     let scripted = config.replace("openai", "scripted");
     assert!(Files::new(&scripted).load().unwrap().secrets().is_empty());

@@ -396,3 +396,44 @@ fn an_unknown_id_gets_what_was_meant_or_what_there_is() {
     assert_eq!(hint("job_77", &known), "watch__list shows what there is: auto-notify-watc-0001.");
     assert!(hint("job_77", &[]).starts_with("Nothing was started"));
 }
+
+proptest::proptest! {
+    /// Whatever a model writes, it gets an action or a short error, and what is accepted is
+    /// within the declared bounds.
+    #[test]
+    fn any_arguments_are_an_action_or_a_short_error(
+        tool in 0usize..5,
+        name in proptest::option::of(".{0,300}"),
+        python in proptest::option::of("(?s).{0,40}"),
+        seconds in proptest::option::of("-?[0-9]{1,12}(\\.[0-9])?|\"[0-9]\"|null|\\[\\]"),
+        noise in "(?s).{0,20}",
+        cut in proptest::option::of(0usize..40),
+    ) {
+        let mut fields = Vec::new();
+        if let Some(name) = &name {
+            fields.push(format!("\"name\":{}", json!(name)));
+        }
+        if let Some(python) = &python {
+            fields.push(format!("\"python\":{}", json!(python)));
+        }
+        if let Some(seconds) = seconds {
+            fields.push(format!("\"timeout_seconds\":{seconds}"));
+        }
+        let mut arguments = format!("{{{}}}", fields.join(","));
+        if let Some(cut) = cut {
+            arguments = arguments.chars().take(cut).collect::<String>() + &noise;
+        }
+        let tools = all();
+        match tools[tool].parse(&arguments) {
+            Ok(Action::StartScript(script)) => {
+                assert!((1..=86_400).contains(&script.timeout_seconds));
+                assert!(!script.name.is_empty() && script.name.chars().count() <= 200);
+                assert_eq!(script.name.trim(), script.name);
+                assert!(!script.name.contains('\n') && !script.python.contains('\0'));
+                assert!(ExecutionId::new(trigger::id_prefix(&script.name)).is_ok());
+            }
+            Ok(_) => {}
+            Err(error) => assert!(error.to_result().to_string().len() < 2_000),
+        }
+    }
+}
