@@ -43,6 +43,22 @@ pub const SETTLE_MS: u64 = 400;
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Largest row.
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// Deepest nesting in a row's JSON, so that what was written can be read again.
+pub const ROW_DEPTH_MAX: usize = 100;
+/// Applies that one commit of the embedded store takes.
+pub const COMMIT_APPLIES_MAX: usize = 32;
+/// A commit that has been filled for so long takes no more applies.
+pub const COMMIT_FILL_MS: u64 = 2;
+/// Applies that wait for the embedded store's writer, and reads for its readers.
+pub const STORE_QUEUE_MAX: usize = 1_024;
+/// Connections that read beside the writer.
+pub const STORE_READERS: usize = 4;
+/// The embedded store waits so long for a lock of another program.
+pub const STORE_BUSY_MS: u64 = 5_000;
+/// Hints kept for a slow listener; it hears of the rest by the sweep.
+pub const HINTS_KEPT_MAX: usize = 1_024;
+/// A sleeper looks at the clock this often, so that a suspended machine makes nobody late.
+pub const CLOCK_LOOK_MS: u64 = 1_000;
 /// How long ended rows are kept.
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
@@ -76,6 +92,16 @@ pub const LOOP_ALERT_AT: u32 = 3;
 pub const LOOP_END_AT: u32 = 5;
 /// Unchanged probes of one execution after which a hint is given.
 pub const PROBES_UNCHANGED_MAX: u32 = 3;
+/// Calls of one answer that are kept at all; those beyond what is run get an error.
+pub const CALLS_KEPT_PER_ANSWER_MAX: usize = 64;
+/// Text of one answer, as JSON.
+pub const ANSWER_TEXT_BYTES_MAX: usize = 96 * 1024;
+/// Arguments of all calls of one answer, as JSON.
+pub const ANSWER_ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
+/// A tool's name and a call's id, as JSON.
+pub const CALL_NAME_BYTES_MAX: usize = 128;
+/// Result of one tool call, as JSON.
+pub const RESULT_BYTES_MAX: usize = 96 * 1024;
 /// Synthetic turns of a chain.
 pub const CHAIN_WAKES_MAX: u32 = 50;
 /// Tokens of a chain.
@@ -146,6 +172,16 @@ const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(TOOL_CALLS_PER_ANSWER_MAX < CALLS_KEPT_PER_ANSWER_MAX);
+// An answer is one row; so is a result, and a notice may be merged into it.
+const _: () = assert!(
+    ANSWER_TEXT_BYTES_MAX
+        + ANSWER_ARGUMENTS_BYTES_MAX
+        + CALLS_KEPT_PER_ANSWER_MAX * CALL_NAME_BYTES_MAX * 2
+        < ROW_BYTES_MAX
+);
+const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
 // A notice may ride with a tool result in one row.
 const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival and every live execution in one load.
