@@ -46,8 +46,6 @@ pub enum Code {
     LimitReached,
     /// The session was stopped by a person.
     Stopped,
-    /// It is not possible in this kind of turn.
-    NotNow,
     /// It was not done; nothing runs.
     NotStarted,
     /// It was not done or cannot be said; the place where it is kept does not answer.

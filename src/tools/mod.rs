@@ -10,7 +10,6 @@ use crate::core::limits::{KILL_GRACE_MS, NAMES_IN_ERROR_MAX};
 use crate::core::message::ToolSpec;
 use crate::core::nearest::{echo, nearest};
 use crate::core::policy::{Family, Role};
-use crate::core::prompt;
 
 mod check;
 pub mod error;
@@ -19,6 +18,7 @@ pub mod silence;
 pub mod trigger;
 pub mod watch;
 
+pub use crate::core::turn::AfterCrash;
 pub use error::{Code, ToolError};
 
 /// What the tools may rely on; their texts and their number follow from it.
@@ -37,15 +37,6 @@ impl Wiring {
     pub fn all() -> Self {
         Self { families: Family::ALL.to_vec(), role: Role::Writable, grace_ms: KILL_GRACE_MS }
     }
-}
-
-/// What becomes of a call that a crash left without a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AfterCrash {
-    /// It is run again: it changes nothing, or its start key recognises it.
-    Rerun,
-    /// It may have been done or not, and that is said.
-    Unknown,
 }
 
 /// How the engine treats the calls of a tool.
@@ -191,20 +182,6 @@ fn unknown_tool(declared: &[Tool], name: &str) -> ToolError {
         format!("{meant}Tools: {}{more}.", shown.join(", "))
     };
     ToolError::new(Code::UnknownTool, format!("there is no tool {} here", echo(name)), hint)
-}
-
-/// The parts of the system prompt that explain these tools.
-pub fn explained(declared: &[Tool]) -> Vec<prompt::Family> {
-    let has = |name: &str| declared.iter().any(|tool| tool.spec.name == name);
-    [
-        (trigger::NAME, prompt::Family::Watch),
-        (watch::LIST, prompt::Family::Probes),
-        (silence::NAME, prompt::Family::Silence),
-    ]
-    .into_iter()
-    .filter(|(name, _)| has(name))
-    .map(|(_, part)| part)
-    .collect()
 }
 
 /// The schemas of all tools, as `dogwatch schema` prints them.
