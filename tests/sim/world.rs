@@ -831,6 +831,8 @@ impl World {
             }
         }
         self.run_dry();
+        // Sent after every stop.
+        self.clock.advance(1);
         for session in self.sessions.clone() {
             for who in ["ann", "bob"] {
                 let incoming = Incoming {
