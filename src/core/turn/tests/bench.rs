@@ -170,13 +170,14 @@ impl Bench {
         }
     }
 
-    fn append(&mut self, new: Vec<New>, take: bool) -> Input {
+    pub(super) fn append(&mut self, new: Vec<New>, take: bool) -> Input {
         assert!(!new.is_empty(), "an append of nothing");
         self.appends.push((new.clone(), take));
         let from = self.log.len();
         let schedule = std::mem::take(&mut self.schedule);
         for (at, what) in schedule {
-            if at <= from { self.arrive(what) } else { self.schedule.push((at, what)) }
+            // By the length after the append, so that it is the same however results are grouped.
+            if at <= from + new.len() { self.arrive(what) } else { self.schedule.push((at, what)) }
         }
         for New { body, collect } in new {
             if let Body::Model { usage, .. } = &body {
@@ -217,6 +218,13 @@ impl Bench {
             }
         }
         open
+    }
+
+    /// All that the turn knows is in the log.
+    pub(super) fn check_fold(&self) {
+        assert_eq!(self.turn.entries(), self.log);
+        let (other, _) = Turn::begin(self.rules.clone(), NOW, self.log.clone());
+        assert_eq!(other.fold(), self.turn.fold());
     }
 
     /// What the ledger asks of a Commit.
@@ -261,7 +269,7 @@ impl Bench {
                 assert!(self.effects.is_empty(), "{:?} after the end", self.effects);
                 return end;
             }
-            assert_eq!(self.turn.entries(), self.log, "the turn's log is the log");
+            self.check_fold();
         }
         panic!("the turn does not end");
     }
