@@ -70,6 +70,48 @@ fn what_comes_when_the_turn_is_out_of_tools_is_the_next_turns() {
     assert_eq!(bench.inbox.len(), 1);
 }
 
+#[test]
+fn what_comes_when_no_model_call_is_left_is_the_next_turns() {
+    let limits = Limits { model_calls: 2, ..Limits::default() };
+    let mut bench = Bench::new(crate::core::turn::Rules { limits, ..rules(Origin::Human) });
+    bench.schedule.push((4, Arrived::Person("do something else".into())));
+    assert_eq!(posted(&mut bench, &[busy(1, 1), says("done")]), ["done"]);
+    assert_eq!((bench.inbox.len(), bench.asked.len()), (1, 2));
+}
+
+#[test]
+fn silence_that_spends_a_budget_takes_nothing_more() {
+    let spent = [
+        Limits { tool_calls: 1, ..Limits::default() },
+        Limits { model_calls: 1, ..Limits::default() },
+        Limits { extra_rounds: 0, ..Limits::default() },
+    ];
+    for limits in spent {
+        let mut bench = Bench::new(crate::core::turn::Rules { limits, ..rules(Origin::Synthetic) });
+        bench.schedule.push((3, Arrived::Notice("w1 completed".into())));
+        assert_eq!(posted(&mut bench, &[calls(&[(SILENT, "{}")])]), [""; 0], "{limits:?}");
+        assert_eq!(bench.inbox.len(), 1, "{limits:?}");
+    }
+}
+
+#[test]
+fn the_last_allowed_tool_call_is_followed_by_the_last_word() {
+    let limits = Limits { tool_calls: 2, ..Limits::default() };
+    let mut bench = Bench::new(crate::core::turn::Rules { limits, ..rules(Origin::Human) });
+    let posts = posted(&mut bench, &[busy(1, 2), says("so far")]);
+    assert_eq!(bench.asked, [true, false]);
+    assert!(posts[0].contains("2 tool calls"), "{posts:?}");
+}
+
+#[test]
+fn a_closing_joins_only_the_answer_right_before_it() {
+    let mut bench = with_chain(Origin::Human, 25, 1);
+    bench.schedule.push((1, Arrived::Person("more".into())));
+    let posts = posted(&mut bench, &[says("one"), busy(1, 1), busy(2, 1)]);
+    assert_eq!(posts.len(), 2, "{posts:?}");
+    assert_eq!(posts[0], "one");
+}
+
 fn with_chain(origin: Origin, tokens: u64, wakes: u32) -> Bench {
     let chain = ChainLeft { tokens, wakes, spawns: 1 };
     Bench::new(crate::core::turn::Rules { chain, ..rules(origin) })
@@ -78,7 +120,7 @@ fn with_chain(origin: Origin, tokens: u64, wakes: u32) -> Bench {
 #[test]
 fn a_spent_chain_closes_the_turn_and_says_so() {
     let mut bench = with_chain(Origin::Human, 15, 1);
-    bench.schedule.push((1, Arrived::Person("more".into())));
+    bench.schedule.push((5, Arrived::Person("more".into())));
     let End::Committed(posts) = bench.play(&[busy(1, 1), busy(2, 2), says("no")]) else { panic!() };
     assert_eq!(bench.asked.len(), 2);
     assert_eq!(bench.ran.len(), 1, "no call runs whose result nobody could read");
@@ -87,6 +129,7 @@ fn a_spent_chain_closes_the_turn_and_says_so() {
     assert!(posts[0].contains("chain is spent") && posts[0].contains("Write a message"));
     let closings = bench.log.iter().filter(|(_, e)| matches!(e.body, Body::Closing { .. }));
     assert_eq!(closings.count(), 1);
+    assert_eq!(bench.inbox.len(), 1, "a person's next message opens a new chain");
 }
 
 #[test]

@@ -114,6 +114,17 @@ fn shutdown_drops_a_model_call() {
 }
 
 #[test]
+fn shutdown_asks_no_model_after_the_last_result() {
+    let mut bench = with_pending(&[("seq", "{}")]);
+    bench.effects.clear();
+    bench.step(Input::Shutdown);
+    bench.step(Input::ToolDone { call: 0, result: json!("ok"), collect: None });
+    bench.settle();
+    assert_eq!(bench.effects, [Effect::Release(Why::Handover)]);
+    assert!(bench.open_calls().is_empty());
+}
+
+#[test]
 fn shutdown_lets_an_answer_that_is_being_written_end_the_turn() {
     let mut bench = Bench::new(rules(Origin::Human));
     bench.effects.clear();

@@ -148,6 +148,16 @@ fn silence_is_no_answer_to_a_person() {
 }
 
 #[test]
+fn silence_is_possible_once_the_person_has_an_answer() {
+    let mut bench = Bench::new(rules(Origin::Synthetic));
+    bench.schedule.push((1, Arrived::Person("well?".into())));
+    bench.schedule.push((5, Arrived::Notice("w1 completed".into())));
+    let answers = [calls(&[("seq", "{}")]), says("not yet"), calls(&[(SILENT, "{}")])];
+    assert_eq!(posted(&mut bench, &answers), ["not yet"]);
+    assert_eq!(kinds(&bench)[3..], ["heard", "model", "notice", "model", "tool"]);
+}
+
+#[test]
 fn silence_stands_alone() {
     let mut bench = Bench::new(rules(Origin::Synthetic));
     let both = calls(&[("seq", "{}"), (SILENT, "{}")]);
