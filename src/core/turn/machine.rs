@@ -164,8 +164,7 @@ impl Turn {
             // Nothing is taken between calls and their results.
             return vec![Effect::Progress(Progress::Discarded), self.write(vec![entry], false)];
         }
-        let last_word = self.fold.last_word(&self.rules.limits).filter(|_| !tools);
-        if let Some(reason) = last_word {
+        if let Some(reason) = self.fold.last_word(&self.rules.limits) {
             let text = reason.closing(&self.rules.limits);
             return vec![self.write(vec![entry, Body::Closing { text }], false)];
         }

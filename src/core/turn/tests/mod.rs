@@ -1,0 +1,9 @@
+//! Tables of turns: what follows from what.
+
+mod bench;
+mod budgets;
+mod resume;
+mod rounds;
+mod tools;
+
+mod property;
