@@ -20,14 +20,13 @@ pub(super) enum Fold {
 
 /// How `c` counts.
 pub(super) fn fold(c: char) -> Fold {
-    if is_open(c) {
-        return Fold::Open;
-    }
-    if is_close(c) {
-        return Fold::Close;
-    }
-    if matches!(c, '(' | ')') {
-        return Fold::Other;
+    match c {
+        ' ' | '\n' => return Fold::Skip,
+        '(' | ')' => return Fold::Other,
+        _ if is_open(c) => return Fold::Open,
+        _ if is_close(c) => return Fold::Close,
+        _ if c.is_ascii() => return plain(c.to_ascii_lowercase()),
+        _ => {}
     }
     if is_invisible(c) {
         return Fold::Skip;
@@ -37,9 +36,13 @@ pub(super) fn fold(c: char) -> Fold {
     if base == 'ﬁ' {
         return Fold::Pair(b'f', b'i');
     }
-    match letter(base) {
+    plain(base)
+}
+
+fn plain(c: char) -> Fold {
+    match letter(c) {
         Some(letter) => Fold::Letter(letter),
-        None if base.is_alphanumeric() => Fold::Other,
+        None if c.is_alphanumeric() => Fold::Other,
         None => Fold::Skip,
     }
 }

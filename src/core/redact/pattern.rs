@@ -14,8 +14,8 @@ const MIXED: bool = true;
 
 /// The groups `s`, `d` and `q` hold the secret; without them all of the match is.
 const PATTERNS: [(&str, bool); 16] = [
-    (r"\bxox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{8,}", ANY),
-    (r"\bxapp-[0-9]-[A-Za-z0-9-]{8,}", ANY),
+    (r"xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{8,}", ANY),
+    (r"xapp-[0-9]-[A-Za-z0-9-]{8,}", ANY),
     (r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>[A-Za-z0-9/_-]{8,})", ANY),
     (
         r#"(?i)\b(?:proxy-)?authorization\\?["']?[ \t]*[:=][ \t]*\\?["']?(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<s>[^\s"',;\\]{3,})"#,
@@ -24,11 +24,11 @@ const PATTERNS: [(&str, bool); 16] = [
     (r"(?i)\b(?:bearer|basic)[ \t]+(?P<s>[A-Za-z0-9._~+/=-]{8,})", MIXED),
     (r"\bsk-[A-Za-z0-9_-]{16,}", MIXED),
     (
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|[rs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9+/=]{16,}|AIza[A-Za-z0-9_-]{30,})",
+        r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|[rs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9+/=]{16,}|AIza[A-Za-z0-9_-]{30,})",
         ANY,
     ),
     (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", ANY),
-    (r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*", ANY),
+    (r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*", ANY),
     (r"(?i)[a-z][a-z0-9+.-]*://[^\s/?#@:]*:(?P<s>[^\s/?#@]+)@", ANY),
     (r"(?i)[a-z][a-z0-9+.-]*://(?P<s>[^\s/?#@:]{8,})@", MIXED),
     (
