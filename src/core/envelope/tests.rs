@@ -216,7 +216,8 @@ fn b78_our_templates_state_facts_only() {
     let mut cancelled = ended("c", outcome(Status::Cancelled, Some(Exit::Signal(15))));
     cancelled.notify = Notify::Both;
     let all = [healthy(), failed(), timed_out(), lost(), cancelled];
-    let mut texts: Vec<String> = all.iter().map(|e| told(400_000, &[e.clone()])).collect();
+    let mut texts: Vec<String> =
+        all.iter().map(|e| told(400_000, std::slice::from_ref(e))).collect();
     texts.push(told(400_000, &all));
     texts.push(told(0, &vec![healthy(); 200]));
     texts.extend(all.iter().map(human_line));

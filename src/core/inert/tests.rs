@@ -78,7 +78,11 @@ proptest! {
     #[test]
     fn b76_every_nesting_is_made_inert(
         parts in prop::collection::vec(
-            prop_oneof![decorated(), "[\\[\\]⟦⟧_ a-z(){}\"]{0,6}", Just("system_notifications".into())],
+            prop_oneof![
+                decorated(),
+                "[\\[\\]⟦⟧_ a-z(){}\"]{0,6}",
+                Just("system_notifications".into()),
+            ],
             0..6,
         ),
     ) {

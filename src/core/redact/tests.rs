@@ -36,6 +36,7 @@ fn b80_what_looks_like_a_secret_is_taken_out() {
         ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl.", "jwt [redacted]."),
         ("DB_PASSWORD=hunter2 next", "DB_PASSWORD=[redacted] next"),
         ("{\"password\": \"two words\", \"n\": 1}", "{\"password\": \"[redacted]\", \"n\": 1}"),
+        (r#"{\"password\":\"hunter2\"}"#, r#"{\"password\":\"[redacted]\"}"#),
         ("token=abcdefgh", "token=[redacted]"),
         ("api_key: 'Ab3dEf6hIj'", "api_key: '[redacted]'"),
         ("Set-Cookie: sid=abcdef; Path=/", "Set-Cookie: [redacted]"),
