@@ -81,22 +81,24 @@ impl Writer {
         wakes: broadcast::Sender<Hint>,
     ) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path)?;
-        let durable_commits = Arc::new(AtomicU64::new(0));
-        let (queue, jobs) = mpsc::channel(STORE_QUEUE_MAX);
-        let committer = Committer {
+        Self::run(Committer {
             connection,
             full: None,
-            durable_commits: durable_commits.clone(),
+            durable_commits: Arc::default(),
             wakes,
             path: path.to_owned(),
             _lock: lock,
-        };
+        })
+    }
+
+    fn run(committer: Committer) -> Result<Self, StoreError> {
+        let (path, durable_commits) = (committer.path.clone(), committer.durable_commits.clone());
+        let (queue, jobs) = mpsc::channel(STORE_QUEUE_MAX);
         let thread = thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || committer.run(jobs))
             .map_err(|e| StoreError::Away(format!("no thread for the store: {e}")))?;
-        let (queue, thread) = (Some(queue), Some(thread));
-        Ok(Self { queue, thread, durable_commits, path: path.to_owned() })
+        Ok(Self { queue: Some(queue), thread: Some(thread), durable_commits, path })
     }
 
     /// Once this has been polled the change may be written, whether or not the answer is awaited.
@@ -275,5 +277,78 @@ impl Committer {
             };
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::core::id::SessionId;
+    use crate::core::ledger::row::Summary;
+    use crate::core::ledger::{Aggregate, Class, Key, Revision, Row, Write};
+
+    fn committer() -> (TempDir, Committer) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let committer = Committer {
+            connection: schema::open_writer(&path).unwrap(),
+            full: None,
+            durable_commits: Arc::default(),
+            wakes: broadcast::Sender::new(1),
+            _lock: Lock::take(&path).unwrap(),
+            path,
+        };
+        (directory, committer)
+    }
+
+    fn large(name: &str, row: Option<usize>) -> Encoded {
+        let expected = row.is_none().then(|| Revision("1".into()));
+        let row = row.map(|bytes| Row::Summary(Summary { upto: 0, text: "x".repeat(bytes) }));
+        Encoded::of(Change {
+            aggregate: Aggregate::Session(SessionId::new(name).unwrap()),
+            revision: Revision(if row.is_some() { "1" } else { "2" }.into()),
+            expected,
+            writes: vec![Write { key: Key::summary(), row }],
+            index: vec![],
+            class: Class::FINISHES,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_durable_batch_begins_with_full_and_any_other_with_normal() {
+        let (_directory, mut committer) = committer();
+        for (durable, level) in [(false, 1), (true, 2), (true, 2), (false, 1)] {
+            committer.begin(durable).unwrap();
+            let pragma = |r: &rusqlite::Row<'_>| r.get::<_, i64>(0);
+            let found = committer.connection.pragma_query_value(None, "synchronous", pragma);
+            assert_eq!(found, Ok(level));
+            committer.end(false, durable).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_said_so_loses_nothing_and_is_left_when_there_is_room() {
+        let (_directory, committer) = committer();
+        let pages: i64 =
+            committer.connection.pragma_query_value(None, "page_count", |r| r.get(0)).unwrap();
+        committer
+            .connection
+            .pragma_update_and_check(None, "max_page_count", pages + 40, |_| Ok(()))
+            .unwrap();
+        let writer = Writer::run(committer).unwrap();
+        assert_eq!(writer.apply(large("a", Some(90_000))).await, Ok(Applied::Applied));
+        let (small, full) = futures_util::join!(
+            writer.apply(large("b", Some(100))),
+            writer.apply(large("c", Some(90_000)))
+        );
+        assert_eq!(small, Ok(Applied::Applied));
+        let Err(StoreError::Away(words)) = full else { panic!("{full:?}") };
+        assert!(words.contains("the disk is full") && words.contains("store.db"), "{words}");
+        assert_eq!(writer.apply(large("a", None)).await, Ok(Applied::Applied));
+        assert_eq!(writer.apply(large("c", Some(90_000))).await, Ok(Applied::Applied));
+        assert_eq!(writer.apply(large("b", Some(100))).await, Ok(Applied::Already));
     }
 }
