@@ -6,6 +6,8 @@ mod stores {
     mod codec;
     mod conformance;
     mod crash;
+    mod dice;
+    mod model;
     mod place;
     mod samples;
     mod sqlite;
