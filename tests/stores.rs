@@ -8,6 +8,7 @@ mod stores {
     mod crash;
     mod dice;
     mod model;
+    mod pages;
     mod place;
     mod samples;
     mod sqlite;

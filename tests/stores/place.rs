@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dogwatch::core::id::SessionId;
 use dogwatch::core::ledger::row::Summary;
@@ -9,7 +10,7 @@ use dogwatch::core::ledger::{
     Aggregate, Change, Class, Index, IndexWrite, Key, Revision, Row, Write,
 };
 use dogwatch::core::time::Timestamp;
-use dogwatch::ports::Store;
+use dogwatch::ports::{Member, Store};
 use dogwatch::store::{ManualClock, Memory, Settings, Sqlite};
 use tempfile::TempDir;
 
@@ -145,3 +146,46 @@ impl ChangeExt for Change {
         self
     }
 }
+
+/// Fails a test that hangs.
+pub(super) async fn within_a_minute(test: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_mins(1), test).await.expect("it hangs");
+}
+
+/// Members of an index as plain values.
+pub(super) async fn members(
+    store: &dyn Store,
+    index: &Index,
+    until: u64,
+) -> Vec<(u64, String, String)> {
+    let members = store.members(index, until, None, 1_000).await.unwrap();
+    let flat = |m: Member| (m.score, m.aggregate.to_string(), m.key.to_string());
+    members.into_iter().map(flat).collect()
+}
+
+/// A member as plain values.
+pub(super) fn member(score: u64, aggregate: &str, key: &Key) -> (u64, String, String) {
+    (score, aggregate.into(), key.to_string())
+}
+
+/// Makes a test of each function, for each store: each takes a [`Place`].
+macro_rules! on_every_store {
+    ($($test:ident,)*) => {
+        mod memory {
+            use super::super::place::{InMemory, Place};
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::super::place::within_a_minute(super::$test(InMemory::new())).await;
+            })*
+        }
+        mod sqlite {
+            use super::super::place::{OnDisk, Place};
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::super::place::within_a_minute(super::$test(OnDisk::new())).await;
+            })*
+        }
+    };
+}
+
+pub(super) use on_every_store;
