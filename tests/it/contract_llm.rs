@@ -1,1 +1,1 @@
-//! Tests of contract_llm.
+//! Contract tests against independent services.
