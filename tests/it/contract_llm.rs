@@ -84,18 +84,10 @@ impl Clock for WallClock {
 fn client(url: &str, idle_ms: u64) -> OpenAi {
     // Another test of this process may have installed it.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let settings = Settings {
-        base_url: format!("{}/v1", url.trim_end_matches('/')),
-        model: "gpt-4o".to_owned(),
-        api_key: Some("sk-contract".to_owned().into()),
-        headers: Vec::new(),
-        max_tokens: Some(24),
-        temperature: Some(0.0),
-        connect_ms: 30_000,
-        header_ms: 120_000,
-        idle_ms,
-        total_ms: 170_000,
-    };
+    let mut settings = Settings::new(format!("{}/v1", url.trim_end_matches('/')), "gpt-4o");
+    settings.api_key = Some("sk-contract".to_owned().into());
+    (settings.max_tokens, settings.temperature) = (Some(24), Some(0.0));
+    settings.idle_ms = idle_ms;
     OpenAi::new(settings, Arc::new(WallClock(Instant::now()))).unwrap()
 }
 

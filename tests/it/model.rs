@@ -37,17 +37,13 @@ const TOTAL_MS: u64 = 10_000;
 fn settings(base_url: &str) -> Settings {
     // Another test of this process may have installed it.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let plain = Settings::new(base_url, "test-model");
     Settings {
-        base_url: base_url.to_owned(),
-        model: "test-model".to_owned(),
-        api_key: None,
-        headers: Vec::new(),
-        max_tokens: None,
-        temperature: None,
         connect_ms: 30_000,
         header_ms: HEADER_MS,
         idle_ms: IDLE_MS,
         total_ms: TOTAL_MS,
+        ..plain
     }
 }
 

@@ -37,7 +37,6 @@ pub(super) struct Assembly<'a> {
     contradicted: bool,
     refused: bool,
     usage: Option<Usage>,
-    /// There was a chunk of an answer.
     heard: bool,
 }
 
@@ -55,6 +54,11 @@ impl<'a> Assembly<'a> {
             usage: None,
             heard: false,
         }
+    }
+
+    /// Something of an answer has come.
+    pub(super) fn heard(&self) -> bool {
+        self.heard
     }
 
     /// Only the usage can still come.

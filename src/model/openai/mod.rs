@@ -22,7 +22,10 @@ pub(crate) use self::answer::estimate;
 use self::answer::{Assembly, End};
 use super::error::{self, Scrub, garbled, outage};
 use super::sse::Decoder;
-use crate::core::limits::{MODEL_ERROR_BYTES_MAX, MODEL_STREAM_BYTES_MAX, MODEL_TAIL_MS};
+use crate::core::limits::{
+    MODEL_CONNECT_MS, MODEL_ERROR_BYTES_MAX, MODEL_HEADER_MS, MODEL_IDLE_MS,
+    MODEL_STREAM_BYTES_MAX, MODEL_TAIL_MS, MODEL_TOTAL_MS,
+};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::ports::{Clock, Model};
 
@@ -50,6 +53,24 @@ pub struct Settings {
     pub idle_ms: u64,
     /// The whole call.
     pub total_ms: u64,
+}
+
+impl Settings {
+    /// With the deadlines of `core/limits.rs` and nothing else.
+    pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            base_url: base_url.into(),
+            model: model.into(),
+            api_key: None,
+            headers: Vec::new(),
+            max_tokens: None,
+            temperature: None,
+            connect_ms: MODEL_CONNECT_MS,
+            header_ms: MODEL_HEADER_MS,
+            idle_ms: MODEL_IDLE_MS,
+            total_ms: MODEL_TOTAL_MS,
+        }
+    }
 }
 
 impl fmt::Debug for Settings {
@@ -164,8 +185,7 @@ impl OpenAi {
             other => other,
         };
         let response = opened.map_err(|rejected| rejected.error)?;
-        let kind = response.headers().get(CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+        let kind = kind_of(&response);
         if kind.contains("html") {
             let what = format!("it is a page ({kind}), not a completion; check base_url");
             return Err(garbled(what));
@@ -201,6 +221,7 @@ impl OpenAi {
         asked_bytes: usize,
         progress: &mut (dyn FnMut(Delta) + Send),
     ) -> Result<Answer, ModelError> {
+        let kind = kind_of(&response);
         let mut decoder = Decoder::default();
         let mut answer = Assembly::new(&self.scrub);
         let mut bytes = 0;
@@ -229,10 +250,18 @@ impl OpenAi {
             }
         };
         let rest = if matches!(end, End::Closed) { decoder.finish() } else { None };
-        match rest {
-            Some(event) if answer.event(&event, progress)? => answer.finish(End::Done, asked_bytes),
-            Some(_) | None => answer.finish(end, asked_bytes),
+        if let Some(event) = rest
+            && answer.event(&event, progress)?
+        {
+            return answer.finish(End::Done, asked_bytes);
         }
+        // Some servers stream under another name. One that says nothing is no model's server: it
+        // would be asked for ever if this were an outage.
+        if !answer.heard() && !kind.contains("event-stream") {
+            let what = format!("it is `{kind}`, not a stream of events; check base_url");
+            return Err(garbled(what));
+        }
+        answer.finish(end, asked_bytes)
     }
 
     /// A server that does not stream answers with one object.
@@ -296,6 +325,11 @@ fn endpoint(base: &str) -> Result<Url, SettingsError> {
     let path = format!("{}/chat/completions", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)
+}
+
+fn kind_of(response: &Response) -> String {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.unwrap_or_default().to_owned()
 }
 
 fn is_loopback(url: &Url) -> bool {

@@ -176,6 +176,13 @@ async fn a_chunk_that_is_no_json_object_garbles_the_answer() {
 async fn what_is_not_an_answer_is_garbled() {
     let page = Reply::status(200).header("content-type", "text/html").raw("<html>");
     assert!(garbled(page).await.contains("base_url"));
+    for kind in ["text/plain", ""] {
+        let other = Reply::status(200).header("content-type", kind).raw("Welcome to nginx");
+        assert!(garbled(other).await.contains("base_url"));
+    }
+    let stream = hi().header("content-type", "text/plain");
+    assert_eq!(answer(stream.clone().done()).await.text, "hi");
+    outage(once(stream).await.0);
     assert!(garbled(Reply::json(&json!({ "hello": 1 }))).await.contains("no answer"));
     assert!(garbled(Reply::stream().done()).await.contains("no answer"));
     let broken = Reply::status(200).header("content-type", "application/json").raw("{\"cho");
