@@ -17,8 +17,33 @@ pub const BACKOFF_MS_MAX: u64 = 300_000;
 pub const OUTAGE_MS_MAX: u64 = 900_000;
 /// Longest wait inside one tool call.
 pub const BLOCKING_TOOL_MS_MAX: u64 = 300_000;
+/// Until a model's server has taken the connection.
+pub const MODEL_CONNECT_MS: u64 = 10_000;
+/// Until a model's server has begun its answer, connecting included. A local server reads the whole
+/// prompt first.
+pub const MODEL_HEADER_MS: u64 = 120_000;
 /// Silence of a model's stream after which the call is given up.
 pub const MODEL_IDLE_MS: u64 = 60_000;
+/// Silence after which a finished answer is not waited on for its usage.
+pub const MODEL_TAIL_MS: u64 = 2_000;
+/// A whole model call. Long: a healthy answer may be long, silence ends a sick one.
+pub const MODEL_TOTAL_MS: u64 = 1_800_000;
+/// Longest wait that a provider's own word can impose.
+pub const MODEL_RETRY_AFTER_MS_MAX: u64 = 86_400_000;
+/// Longest event of a model's stream.
+pub const MODEL_EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// A whole stream, with what is not kept of it, or a whole answer that is not streamed.
+pub const MODEL_STREAM_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Read of the body of an error.
+pub const MODEL_ERROR_BYTES_MAX: usize = 64 * 1024;
+/// Kept of what a provider says in an error, in characters.
+pub const MODEL_SAID_CHARS_MAX: usize = 300;
+/// Text of one answer, measured as JSON, as it is stored.
+pub const MODEL_TEXT_BYTES_MAX: usize = 80 * 1024;
+/// Calls of one answer with ids, names and arguments, measured as JSON, as they are stored.
+pub const MODEL_CALLS_BYTES_MAX: usize = 144 * 1024;
+/// Largest playbook of the scripted model.
+pub const PLAYBOOK_BYTES_MAX: usize = 1024 * 1024;
 /// Between TERM and KILL.
 pub const KILL_GRACE_MS: u64 = 5_000;
 /// How long a message is recognised as a repeat.
@@ -174,6 +199,12 @@ const _: () = assert!(NOTICES_WHOLE_MAX <= TAKE_NOTICES_MAX);
 const _: () = assert!(LOOP_ALERT_AT < LOOP_END_AT);
 const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
+// A model's answer is one row, and a script is the argument of a call: each of its bytes may become
+// a two-byte escape once in the arguments.
+const _: () = assert!(MODEL_TEXT_BYTES_MAX + MODEL_CALLS_BYTES_MAX < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX * 2 < MODEL_CALLS_BYTES_MAX);
+const _: () = assert!(MODEL_CONNECT_MS < MODEL_HEADER_MS && MODEL_TAIL_MS < MODEL_IDLE_MS);
+const _: () = assert!(MODEL_HEADER_MS + MODEL_IDLE_MS < MODEL_TOTAL_MS);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
