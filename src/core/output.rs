@@ -17,12 +17,7 @@ pub struct Captured {
 }
 
 /// Turns raw bytes of a stream that had `bytes` in all into text: its first bytes and its last.
-pub fn capture(
-    head: &[u8],
-    tail: &[u8],
-    bytes: u64,
-    redact: &dyn Fn(&str) -> String,
-) -> Captured {
+pub fn capture(head: &[u8], tail: &[u8], bytes: u64, redact: &dyn Fn(&str) -> String) -> Captured {
     let kept = (head.len() + tail.len()) as u64;
     let missing_bytes = bytes.saturating_sub(kept);
     let text = |raw: &[u8]| {

@@ -128,13 +128,13 @@ impl Attendant {
             let mut bytes = [0; LINE_BYTES_MAX];
             tokio::select! {
                 () = shared.stop.cancelled() => return Stretch::Released,
-                read = line.read.read(&mut bytes) => match read {
-                    Ok(1..) => self.hear(&mut line, &bytes),
-                    Ok(0) | Err(_) => {
+                read = line.read.read(&mut bytes) => {
+                    if !matches!(read, Ok(1..)) {
                         self.unheard = line.asked.into_iter().map(|(order, _)| order).collect();
                         return Stretch::Gone(suspect);
                     }
-                },
+                    self.hear(&mut line, &bytes);
+                }
                 Some(order) = self.orders.recv() => line.send(order, shared.clock.now()).await,
                 () = shared.clock.sleep_until(wake_at) => {
                     let now = shared.clock.now();

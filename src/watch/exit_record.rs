@@ -58,8 +58,7 @@ impl ExitRecord {
 
 /// Takes the disk blocks that a record will need.
 pub(super) fn reserve(dir: &Path) -> io::Result<()> {
-    let file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(DRAFT))?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(DRAFT))?;
     posix_fallocate(&file, 0, i64::try_from(EXIT_RECORD_BYTES).map_err(io::Error::other)?)?;
     Ok(())
 }
@@ -88,10 +87,8 @@ pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
 
 /// Reads the record, `None` when there is none.
 pub(super) fn read(dir: &Path) -> io::Result<Option<ExitRecord>> {
-    let opened = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(dir.join(NAME));
+    let opened =
+        OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(dir.join(NAME));
     let file = match opened {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -147,10 +147,7 @@ pub(super) fn read(path: &Path) -> io::Result<Kept> {
 }
 
 fn number(header: &[u8], at: usize) -> u64 {
-    header
-        .get(at..at + 8)
-        .and_then(|b| <[u8; 8]>::try_from(b).ok())
-        .map_or(0, u64::from_le_bytes)
+    header.get(at..at + 8).and_then(|b| <[u8; 8]>::try_from(b).ok()).map_or(0, u64::from_le_bytes)
 }
 
 /// The bytes of `data` that are sure to be whole, of `done` bytes while up to `begun` are written.

@@ -1,8 +1,8 @@
 //! Every process that dogwatch starts. Owns the command lines, environments and descriptors.
 //! Must not know what the processes are for.
 //!
-//! The shim is started by posix_spawn, which does not copy the page tables of a large bot: so its
-//! command must not get a `pre_exec`, a uid or a gid. Only the small shim itself forks.
+//! The shim is started by `posix_spawn`, which does not copy the page tables of a large bot: so
+//! its command must not get a `pre_exec`, a uid or a gid. Only the small shim itself forks.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::process::Stdio;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
 use super::spool::{SCRIPT, Spec};
@@ -70,16 +70,27 @@ pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let shim = Pid::this();
-    #[expect(unsafe_code, reason = "a child can ask to die with its parent only between fork and \
-                                    exec; nothing here allocates or takes a lock")]
+    #[expect(
+        unsafe_code,
+        reason = "a child can ask to die with its parent only between fork and \
+                                    exec; nothing here allocates or takes a lock"
+    )]
     unsafe {
-        command.pre_exec(move || bind_to(shim));
+        command.pre_exec(move || {
+            // Whatever started the bot may have left it descriptors that an exec would keep.
+            // Where the kernel is too old for this they are kept.
+            let (first, flags) = (3_u32, nix::libc::CLOSE_RANGE_CLOEXEC);
+            nix::libc::syscall(nix::libc::SYS_close_range, first, u32::MAX, flags);
+            bind_to(shim)
+        });
     }
     command.spawn()
 }
 
-/// In the forked child: dies with its shim, and leaves neither cores nor huge files.
+/// In the forked child: dies with its shim, hears every signal, and leaves neither cores nor huge
+/// files.
 fn bind_to(shim: Pid) -> io::Result<()> {
+    SigSet::empty().thread_set_mask()?;
     set_pdeathsig(Signal::SIGKILL)?;
     if getppid() != shim {
         return Err(io::ErrorKind::BrokenPipe.into());

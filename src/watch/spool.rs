@@ -15,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::poll::poll;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -38,6 +39,11 @@ const SETTLED: &str = "settled";
 const DRAFT: &str = "new";
 /// What is read of a shim's log.
 const LOG_BYTES_MAX: u64 = 2_048;
+/// Bytes of a digest that name an execution.
+const NAME_BYTES: usize = 12;
+/// Looks at a held lock of the spool, and what lies between two.
+const LOCK_TRIES_MAX: u32 = 20;
+const LOCK_WAIT_MS: u16 = 25;
 /// Version of `spec.json`.
 const FORMAT: u32 = 1;
 
@@ -80,14 +86,14 @@ impl EntryError {
 }
 
 fn cure(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free space there, or put the spool on another disk"
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; let the user of dogwatch write there, or put the spool elsewhere"
-        }
-        _ => "",
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let kind = source.kind();
+    if matches!(kind, StorageFull | QuotaExceeded) {
+        "; free space there, or put the spool on another disk"
+    } else if matches!(kind, PermissionDenied | ReadOnlyFilesystem) {
+        "; let the user of dogwatch write there, or put the spool elsewhere"
+    } else {
+        ""
     }
 }
 
@@ -160,10 +166,8 @@ impl Spool {
         let root = fs::canonicalize(root).map_err(no("find", root))?;
         let path = root.join("lock");
         let lock = lock_file(&path).map_err(no("open", &path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(SpoolError::Held { path: root }),
-            Err(TryLockError::Error(source)) => return Err(no("lock", &path)(source)),
+        if !lock_soon(&lock).map_err(no("lock", &path))? {
+            return Err(SpoolError::Held { path: root });
         }
         for path in [root.join("e"), root.join("w")] {
             directory(&path).map_err(no("make", &path))?;
@@ -306,15 +310,10 @@ pub(super) fn host_boot() -> String {
 fn name(session: &SessionId, execution: &ExecutionId) -> String {
     // Neither id has control characters, so the line feed parts them.
     let digest = Sha256::digest(format!("{session}\n{execution}"));
-    digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect()
+    digest.iter().take(NAME_BYTES).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-fn fill(
-    draft: &Path,
-    entry: &Entry,
-    launch: &Launch,
-    common: Common,
-) -> Result<(), EntryError> {
+fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<(), EntryError> {
     directory(draft).map_err(at("make", draft))?;
     directory(&entry.work).map_err(at("make", &entry.work))?;
     let script = entry.work.join(SCRIPT);
@@ -355,6 +354,21 @@ fn spool_id(path: &Path, ids: &dyn Ids) -> io::Result<SpoolId> {
         }
         Err(e) => Err(e),
     }
+}
+
+/// Takes a lock that a process which just died may seem to hold: one that it was starting has its
+/// descriptors for a moment longer. Answers `false` when somebody really holds it.
+fn lock_soon(lock: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES_MAX {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(source),
+        }
+        // No descriptor: only the time passes.
+        let _passed = poll(&mut [], LOCK_WAIT_MS);
+    }
+    Ok(false)
 }
 
 /// Removes what a bot that died left half made: nothing ran in it.
