@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 use super::exit_record::{self, ExitRecord};
 use super::ring::{self, Kept};
 use super::spool::{ERR, Entry, EntryError, OUT, host_boot};
+use super::stray;
 use crate::core::execution::{Outcome, Status};
 use crate::core::output::{Captured, capture};
 use crate::core::time::Timestamp;
@@ -67,6 +68,7 @@ fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
         (Status::Lost, "never-started")
     };
     let mut record = ExitRecord::bare(status, reason, now.as_ms());
+    record.leftovers_killed = stray::kill(&entry.work);
     record.elapsed_ms = kept.started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
     tracing::warn!(
         dir = %entry.dir.display(), record.reason, log = entry.complaints(), "a shim left no record"

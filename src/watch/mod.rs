@@ -12,6 +12,7 @@ mod ring;
 pub mod shim;
 mod spawn;
 mod spool;
+mod stray;
 mod syntax;
 
 use std::collections::HashMap;

@@ -155,7 +155,7 @@ fn whole(data: &[u8], done: u64, begun: u64) -> Kept {
     let head = data.get(..to_usize(done).min(HEAD)).unwrap_or_default().to_vec();
     let ring = data.get(HEAD..).unwrap_or_default();
     let oldest = begun.saturating_sub(TAIL as u64).max(HEAD as u64);
-    let length = to_usize(done.saturating_sub(oldest));
+    let length = to_usize(done.saturating_sub(oldest)).min(TAIL);
     let tail = ring.iter().cycle().skip(ring_at(oldest)).take(length).copied().collect();
     Kept { head, tail, bytes: done, started_ms: None }
 }
@@ -226,6 +226,14 @@ mod tests {
         let kept = read(&path).unwrap();
         assert_eq!((kept.head.as_slice(), kept.bytes), (&b"one two"[..], 7));
         assert_eq!(kept.started_ms, Some(7));
+    }
+
+    #[test]
+    fn counts_that_lie_cost_no_memory() {
+        let data = vec![1; HEAD + TAIL];
+        let kept = whole(&data, u64::MAX, 0);
+        assert_eq!((kept.head.len(), kept.tail.len()), (HEAD, TAIL));
+        assert_eq!(whole(&data, 5, u64::MAX).tail.len(), 0);
     }
 
     #[test]

@@ -24,6 +24,10 @@ const ENV_ALLOWED: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE",
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Isolated from the user's Python settings and site, and writes no bytecode.
 const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
+/// Whatever the locale says it prints UTF-8, and at once: what a killed script had printed is there.
+const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
+/// Names the script's directory to it, and it to [`stray`](super::stray).
+pub(super) const WORK_VARIABLE: &str = "TMPDIR";
 
 #[expect(clippy::disallowed_methods, reason = "this file owns the start of processes")]
 fn command(program: &Path) -> std::process::Command {
@@ -60,10 +64,11 @@ pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
     let mut command = command(&spec.python);
     command
         .args(PYTHON_FLAGS)
+        .args(SCRIPT_FLAGS)
         .arg(SCRIPT)
         .envs(spec.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &spec.work)
-        .env("TMPDIR", &spec.work)
+        .env(WORK_VARIABLE, &spec.work)
         .current_dir(&spec.work)
         .process_group(0)
         .stdin(Stdio::null())

@@ -75,7 +75,9 @@ impl Supervisor {
         }
         exit_record::write(Path::new("."), &record).map_err(cannot("write the exit record"))?;
         self.ctl.farewell();
-        fs::remove_dir_all(&self.spec.work).map_err(cannot("remove the script's directory"))
+        // The bot takes it away too when the record is settled.
+        let _gone_or_left_to_the_bot = fs::remove_dir_all(&self.spec.work);
+        Ok(())
     }
 
     /// `None` at "go", else the record of an execution that never ran.

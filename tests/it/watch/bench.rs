@@ -187,10 +187,10 @@ impl Bench {
     }
 
     /// A path on which a script can say something, once: `open(PATH, "w").write(…)`.
-    pub(super) fn fifo(&self, name: &str) -> PathBuf {
+    pub(super) fn fifo(&self, name: &str) -> String {
         let path = self.dir.join(name);
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        path
+        path.display().to_string()
     }
 
     /// Processes that belong to this spool.
@@ -239,13 +239,13 @@ pub(super) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
 }
 
 /// What a script says on a fifo.
-pub(super) async fn said(fifo: &Path) -> String {
+pub(super) async fn said(fifo: &str) -> String {
     let read = tokio::time::timeout(TOO_LONG, tokio::fs::read_to_string(fifo)).await;
     read.expect("the script says nothing").unwrap().trim().to_owned()
 }
 
 /// Numbers that a script says on a fifo.
-pub(super) async fn pids(fifo: &Path) -> Vec<i32> {
+pub(super) async fn pids(fifo: &str) -> Vec<i32> {
     said(fifo).await.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 

@@ -16,10 +16,10 @@ use super::bench::{Bench, ends, impatient, is_alive, pids, said, session, settin
 const LONG_MS: u64 = 50_000;
 
 /// Says its own pid and its shim's, then goes on until somebody reads the second fifo.
-fn patient(up: &Path, on: &Path) -> String {
+fn patient(up: &str, on: &str) -> String {
     format!(
         "import os
-print('begun', flush=True)
+print('begun')
 print(os.getpid(), os.getppid(), file=open({up:?}, 'w'))
 open({on:?}, 'w').close()
 print('ended')"
@@ -49,6 +49,42 @@ async fn a_killed_shim_is_lost_with_its_output_and_takes_its_script_along() {
     let found = bench.adopt().await;
     assert_eq!(ended(&found[0].found), &outcome);
     bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_script_of_a_killed_shim_had_started_is_found() {
+    let mut bench = Bench::new();
+    let fifo = bench.fifo("up");
+    let script = format!(
+        "import os, subprocess, time
+sleeps = [subprocess.Popen(['sleep', '40'], start_new_session=new) for new in (True, False)]
+print(os.getppid(), *[sleep.pid for sleep in sleeps], file=open({fifo:?}, 'w'))
+time.sleep(40)"
+    );
+    bench.start("w", &script, LONG_MS).await;
+    let all = pids(&fifo).await;
+    signal(all[0], Signal::KILL);
+    let (_, outcome) = bench.end().await;
+    assert_eq!((outcome.status, all.len()), (Status::Lost, 3));
+    assert!(outcome.leftovers_killed >= 2, "{}", outcome.leftovers_killed);
+    assert!(all.into_iter().all(ends));
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_shuts_down_is_obeyed_and_a_terminal_is_not() {
+    let mut bench = Bench::new();
+    let (up, on) = (bench.fifo("up"), bench.fifo("on"));
+    bench.start("w", &patient(&up, &on), LONG_MS).await;
+    let [script, shim] = pids(&up).await[..] else { panic!("two pids") };
+    for ignored in [Signal::INT, Signal::HUP, Signal::QUIT] {
+        signal(shim, ignored);
+    }
+    signal(shim, Signal::TERM);
+    let (_, outcome) = bench.end().await;
+    assert_eq!((outcome.status, outcome.exit), (Status::Cancelled, Some(Exit::Signal(15))));
+    assert_eq!(outcome.stdout.head, "begun\n");
+    assert!(ends(script));
 }
 
 async fn wait_for_output(bench: &Bench, id: &str) {
@@ -317,7 +353,7 @@ async fn b59_the_bot_that_is_killed() {
     let dir = Path::new(&dir);
     let bench = Bench::in_directory(dir);
     for name in ["a", "b", "c"] {
-        let (up, on) = (dir.join(format!("{name}-up")), dir.join(format!("{name}-on")));
+        let [up, on] = ["up", "on"].map(|what| format!("{}/{name}-{what}", dir.display()));
         bench.start(name, &patient(&up, &on), LONG_MS).await;
     }
     std::future::pending::<()>().await;

@@ -39,7 +39,7 @@ async fn what_python_cannot_read_is_a_fault_and_the_next_check_works() {
     let cases = ["x = '\0'", "\u{feff}\u{feff}x", "# coding: no-such\nx = 1", &nested, &not];
     for case in cases {
         let fault = check(&bench, case).await;
-        assert!(fault.is_some_and(|fault| !fault.message.is_empty()), "{:.40}", case);
+        assert!(fault.is_some_and(|fault| !fault.message.is_empty()), "{case:.40}");
         assert_eq!(check(&bench, "x = 1").await, None);
     }
     // Whether this one is too deep is Python's to say; it must be said.
@@ -51,33 +51,25 @@ async fn what_python_cannot_read_is_a_fault_and_the_next_check_works() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_helper_serves_all_and_is_replaced_when_it_dies() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::with(|dir| {
+        // Under a name of its own, so that its processes are found.
+        let python = dir.join("python3");
+        std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
+        Settings { python, ..settings(dir) }
+    });
     check(&bench, "x = 1").await;
-    let first = helpers();
+    let first = bench.processes();
     check(&bench, "x = 2").await;
-    assert_eq!(helpers(), first);
+    assert_eq!((bench.processes(), first.len()), (first.clone(), 1));
     for pid in first {
         signal(pid, Signal::KILL);
         assert!(ends(pid));
     }
     assert_eq!(check(&bench, "x = ").await.unwrap().line, 1);
-    let second = helpers();
+    let second = bench.processes();
     assert_eq!(second.len(), 1);
     bench.crash().await;
     assert!(second.into_iter().all(ends));
-}
-
-/// Python children of this process. Each test is a process of its own, or alone in its thread.
-fn helpers() -> Vec<i32> {
-    let me = std::process::id().to_string();
-    let all = fs::read_dir("/proc").unwrap();
-    let pids = all.filter_map(|item| item.unwrap().file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        words.next() != Some("Z") && words.next() == Some(&me) && stat.contains("(python3")
-    })
-    .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
