@@ -158,6 +158,22 @@ pub const HOME_GONE_MS: u64 = 600_000;
 pub const SHIM_ANSWER_MS: u64 = 5_000;
 /// An exited script's pipes are abandoned after so long.
 pub const DRAIN_MS: u64 = 500;
+/// An exited script's pipes are left alone after so long a silence.
+pub const DRAIN_IDLE_MS: u64 = 100;
+/// What a script leaves running is hunted for so long after its end.
+pub const LEFTOVERS_MS_MAX: u64 = 2_000;
+/// Room kept on disk for an exit record, so that a full disk cannot lose it.
+pub const EXIT_RECORD_BYTES: usize = 4 * 1024;
+/// Largest specification of an execution in the spool.
+pub const SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Largest file a script may write.
+pub const SCRIPT_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Connections that a shim serves at once.
+pub const SHIM_CONNECTIONS_MAX: usize = 8;
+/// Orders that wait for a shim's answer.
+pub const SHIM_ORDERS_MAX: usize = 16;
+/// Compiling one script.
+pub const SYNTAX_MS_MAX: u64 = 5_000;
 /// Exit records and unknown spool entries are kept at least so long.
 pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
@@ -234,3 +250,6 @@ const _: () = assert!(TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX < CARRIED_PER_TURN_MAX)
 const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
+const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);
+// What a shim does after a script's end is over before the ledger calls it overdue.
+const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);
