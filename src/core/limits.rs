@@ -108,6 +108,25 @@ pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
 pub const DELAYED_MS: u64 = 300_000;
 
+/// Longest name of a chat in the terminal, in characters.
+pub const CHAT_NAME_CHARS_MAX: usize = 40;
+/// Chats that one terminal knows at a time.
+pub const CHATS_MAX: usize = 64;
+/// What waits to be shown in the terminal; beyond it progress is dropped, posts wait.
+pub const TERMINAL_QUEUE_MAX: usize = 1_024;
+/// Streamed text of one turn that the terminal holds; beyond it only the answer is shown.
+pub const STREAM_BYTES_MAX: usize = 256 * 1024;
+/// Posts that the terminal recognises when they come again.
+pub const TERMINAL_POSTS_KEPT_MAX: usize = 256;
+/// Lines of history that the line editor keeps.
+pub const TERMINAL_HISTORY_LINES_MAX: usize = 1_000;
+/// Tries to hand in a typed message while the store is away.
+pub const HAND_IN_TRIES_MAX: u32 = 5;
+/// Between these tries.
+pub const HAND_IN_RETRY_MS: u64 = 500;
+/// First wait before a chat that ends looks again whether all is answered; it doubles.
+pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
