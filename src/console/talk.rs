@@ -220,10 +220,11 @@ impl Talk {
 
     async fn line(&mut self, line: &str) -> Option<End> {
         let typed = typed::read(line);
-        match &typed {
-            Typed::Quit => return Some(End::Quit),
-            Typed::Chat(name) => self.go_to(name.clone()).await,
-            _ => {}
+        if typed == Typed::Quit {
+            return Some(End::Quit);
+        }
+        if let Typed::Chat(name) = &typed {
+            self.go_to(name.clone()).await;
         }
         // The next line may be typed while the desk works on this one.
         self.prompt();
@@ -435,10 +436,9 @@ fn changes<'v>(said: &mut Said, view: &'v SessionView) -> Vec<&'v Execution> {
         }
     }
     for execution in &view.live {
-        let stand = match Stand::of(&execution.state) {
-            Stand::Starting => Stand::Running,
-            stand => stand,
-        };
+        // That it starts and that it runs is one word to a person.
+        let stand = Stand::of(&execution.state);
+        let stand = if stand == Stand::Starting { Stand::Running } else { stand };
         if said.live.insert(execution.id.clone(), stand) != Some(stand) {
             changed.push(execution);
         }

@@ -54,8 +54,8 @@ Write a message, or a command:
   /chat NAME      go to another chat, a new one if need be
   /chats          all chats
   /quit           leave; watchers run on (also ^D)
-Each command may be written with a slash. A message that begins with a slash: write two.
-Commands work while the model is away.";
+Each command may be written with a slash. To send a text that begins with a
+slash, write two. Commands work while the model is away.";
 
 /// Understands a line.
 pub fn read(line: &str) -> Typed {
@@ -192,10 +192,8 @@ mod tests {
             ("/stop it", "/stop all"),
         ];
         for (given, hint) in table {
-            match read(given) {
-                Typed::Wrong(what) => assert!(what.contains(hint), "{given:?}: {what}"),
-                other => panic!("{given:?} is {other:?}"),
-            }
+            let Typed::Wrong(what) = read(given) else { panic!("{given:?} is not wrong") };
+            assert!(what.contains(hint), "{given:?}: {what}");
         }
     }
 

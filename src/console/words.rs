@@ -148,7 +148,7 @@ pub(super) fn reply(reply: &Reply, chat: &str, now: Timestamp, look: Look) -> St
         Reply::Stop { all, turn, ended } => stopped(*all, *turn, *ended),
         Reply::Help { text } => text.clone(),
         Reply::Chat { name } => format!("chat {name}"),
-        Reply::Chats { chats } => chats_table(chats, look),
+        Reply::Chats { chats } => chats_table(chats, now, look),
     }
 }
 
@@ -192,26 +192,19 @@ fn row(work: &Work, id_columns: usize, look: Look) -> String {
     };
     let name = clean::one_line(&work.name);
     let stalled = if work.stalled { " (does not answer)" } else { "" };
-    let state = format!("{:<11}", work.state.word());
-    let head = format!("  {:<id_columns$}  {state}  {time:<16}", work.id.as_str());
+    let head = format!("  {:<id_columns$}  ", work.id.as_str());
+    let word = work.state.word();
     let (first, second) = if look.columns < NARROW_COLUMNS {
-        (head.trim_end().to_owned(), Some(format!("    {name}{stalled}")))
+        (format!("{head}{word}"), Some(format!("    {time} · {name}{stalled}")))
     } else {
-        (format!("{head}  {name}{stalled}"), None)
-    };
-    // Colour comes after the cut, so that no sequence is cut in two.
-    let ink = match work.state {
-        Stand::Completed => Some(Ink::Good),
-        Stand::Failed | Stand::TimedOut | Stand::Lost => Some(Ink::Bad),
-        Stand::Starting
-        | Stand::Running
-        | Stand::Cancelling
-        | Stand::Cancelled
-        | Stand::Superseded => None,
+        (format!("{head}{word:<11}  {time:<16}  {name}{stalled}"), None)
     };
     let mut out = clean::cut(&first, look.columns);
-    if let Some(ink) = ink {
-        out = out.replacen(work.state.word(), &look.ink(ink, work.state.word()), 1);
+    // Colour comes after the cut, so that no sequence is cut in two.
+    if let Some(ink) = ink_of(work.state)
+        && let Some(rest) = out.get(head.len()..).and_then(|rest| rest.strip_prefix(word))
+    {
+        out = format!("{head}{}{rest}", look.ink(ink, word));
     }
     let last = work.last_line.as_ref().map(|line| format!("    | {}", clean::one_line(line)));
     for line in second.into_iter().chain(last) {
@@ -219,6 +212,18 @@ fn row(work: &Work, id_columns: usize, look: Look) -> String {
         out.push_str(&look.ink(Ink::Faint, &clean::cut(&line, look.columns)));
     }
     out
+}
+
+const fn ink_of(state: Stand) -> Option<Ink> {
+    match state {
+        Stand::Completed => Some(Ink::Good),
+        Stand::Failed | Stand::TimedOut | Stand::Lost => Some(Ink::Bad),
+        Stand::Starting
+        | Stand::Running
+        | Stand::Cancelling
+        | Stand::Cancelled
+        | Stand::Superseded => None,
+    }
 }
 
 fn status(summary: &Summary, now: Timestamp, look: Look) -> String {
@@ -251,19 +256,22 @@ fn doing(summary: &Summary, now: Timestamp) -> String {
     }
 }
 
-fn chats_table(chats: &[Summary], look: Look) -> String {
+fn chats_table(chats: &[Summary], now: Timestamp, look: Look) -> String {
     let mut out = String::from("chats:");
     let names = chats.iter().map(|chat| chat.name.as_str().len()).max().unwrap_or(0);
     for chat in chats {
-        let turn = if chat.turn.is_some() { "a turn is running" } else { "idle" };
         let line = format!(
-            "  {:<names$}  {turn}, {}, {} unread",
+            "  {:<names$}  {}, {} unread; {}",
             chat.name.as_str(),
             count(chat.running, "watcher"),
-            chat.messages + chat.results
+            chat.messages + chat.results,
+            doing(chat, now)
         );
         out.push('\n');
         out.push_str(&clean::cut(&line, look.columns));
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

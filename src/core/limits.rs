@@ -109,7 +109,7 @@ pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 pub const DELAYED_MS: u64 = 300_000;
 
 /// Longest name of a chat in the terminal, in characters.
-pub const CHAT_NAME_CHARS_MAX: usize = 40;
+pub const CHAT_NAME_CHARS_MAX: usize = 64;
 /// Chats that one terminal knows at a time.
 pub const CHATS_MAX: usize = 64;
 /// What waits to be shown in the terminal; beyond it progress is dropped, posts wait.

@@ -1,5 +1,8 @@
 //! The terminal over pipes and on a pseudo-terminal, with a desk that has no engine behind it.
 
+// So that clippy knows the whole module as a test.
+#![cfg(test)]
+
 #[path = "../support/console.rs"]
 mod bench;
 #[path = "../support/console_pty.rs"]
@@ -226,7 +229,7 @@ async fn a_failed_attempt_is_said_with_what_happens_next() {
     assert_eq!(bench.line().await, "  · given up; write again to try again");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_end_of_a_pipe_waits_for_the_answer_but_not_for_watchers() {
     let (desk, told) = FakeDesk::new();
     let running = execution("auto-notify-depl-0001", "w", State::Running);
@@ -241,12 +244,12 @@ async fn the_end_of_a_pipe_waits_for_the_answer_but_not_for_watchers() {
     assert!(rest.last().unwrap().contains("1 watcher run on"), "{rest:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn waiting_for_everything_is_bounded() {
     let (desk, told) = FakeDesk::new();
     let running = execution("auto-notify-depl-0001", "w", State::Running);
     desk.show("main", bench_view(vec![running], vec![]));
-    let at_end = AtEnd::Quiet { ms_max: 30_000 };
+    let at_end = AtEnd::Quiet { ms_max: 300 };
     let mut bench =
         Bench::with(dogwatch::console::Settings { at_end, ..settings(Mode::Json) }, desk, told);
     bench.event("ready").await;

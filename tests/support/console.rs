@@ -22,18 +22,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Longer than anything here takes; a test that waits so long fails.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub fn chat(name: &str) -> ChatName {
+pub(crate) fn chat(name: &str) -> ChatName {
     ChatName::new(name).unwrap()
 }
 
-pub fn session(name: &str) -> SessionId {
+pub(crate) fn session(name: &str) -> SessionId {
     chat(name).session().unwrap()
 }
 
 /// Nothing is going on.
-pub fn idle() -> SessionView {
+pub(crate) fn idle() -> SessionView {
     SessionView {
         turn: None,
         people: 0,
@@ -48,23 +48,23 @@ pub fn idle() -> SessionView {
 
 /// What a desk was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     Accepted(SessionId, Incoming),
     Commanded(SessionId, Principal, Command),
 }
 
 /// A desk without an engine behind it.
-pub struct FakeDesk {
-    pub views: Mutex<BTreeMap<SessionId, SessionView>>,
-    pub glances: Mutex<BTreeMap<ExecutionId, Glance>>,
+pub(crate) struct FakeDesk {
+    pub(crate) views: Mutex<BTreeMap<SessionId, SessionView>>,
+    pub(crate) glances: Mutex<BTreeMap<ExecutionId, Glance>>,
     /// Answers to come, the first first; then everything is taken.
-    pub refusals: Mutex<Vec<DeskError>>,
-    pub done: Mutex<Done>,
+    pub(crate) refusals: Mutex<Vec<DeskError>>,
+    pub(crate) done: Mutex<Done>,
     told: mpsc::UnboundedSender<Told>,
 }
 
 impl FakeDesk {
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Told>) {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Told>) {
         let (told, hear) = mpsc::unbounded_channel();
         let desk = Self {
             views: Mutex::default(),
@@ -76,7 +76,7 @@ impl FakeDesk {
         (Arc::new(desk), hear)
     }
 
-    pub fn show(&self, name: &str, view: SessionView) {
+    pub(crate) fn show(&self, name: &str, view: SessionView) {
         self.views.lock().unwrap().insert(session(name), view);
     }
 }
@@ -120,10 +120,10 @@ impl Desk for FakeDesk {
 }
 
 /// Time from zero, by the runtime's clock (which a test may hold).
-pub struct RuntimeClock(tokio::time::Instant);
+pub(crate) struct RuntimeClock(tokio::time::Instant);
 
 impl RuntimeClock {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self(tokio::time::Instant::now())
     }
 }
@@ -140,7 +140,7 @@ impl Clock for RuntimeClock {
 
 /// `id-1`, `id-2`, …
 #[derive(Default)]
-pub struct CountingIds(Mutex<u64>);
+pub(crate) struct CountingIds(Mutex<u64>);
 
 impl Ids for CountingIds {
     fn fresh(&self) -> String {
@@ -150,7 +150,7 @@ impl Ids for CountingIds {
     }
 }
 
-pub fn execution(id: &str, name: &str, state: State) -> Execution {
+pub(crate) fn execution(id: &str, name: &str, state: State) -> Execution {
     Execution {
         id: ExecutionId::new(id).unwrap(),
         kind: Kind::Script,
@@ -179,13 +179,13 @@ pub fn execution(id: &str, name: &str, state: State) -> Execution {
     }
 }
 
-pub fn over(id: &str, name: &str, status: Status) -> Execution {
+pub(crate) fn over(id: &str, name: &str, status: Status) -> Execution {
     let mut outcome = Outcome::bare(status, "because");
     outcome.elapsed_ms = 2_300;
     execution(id, name, State::Ended(outcome))
 }
 
-pub fn post(name: &str, item: &str, text: &str, sort: PostSort) -> Post {
+pub(crate) fn post(name: &str, item: &str, text: &str, sort: PostSort) -> Post {
     Post {
         item: ItemId::new(item).unwrap(),
         session: session(name),
@@ -221,17 +221,17 @@ impl Write for Written {
 }
 
 /// A talk over pipes.
-pub struct Bench {
-    pub console: Arc<Console>,
-    pub desk: Arc<FakeDesk>,
-    pub told: mpsc::UnboundedReceiver<Told>,
-    pub stopped: CancellationToken,
+pub(crate) struct Bench {
+    pub(crate) console: Arc<Console>,
+    pub(crate) desk: Arc<FakeDesk>,
+    pub(crate) told: mpsc::UnboundedReceiver<Told>,
+    pub(crate) stopped: CancellationToken,
     typed: Option<PipeWriter>,
     shown: mpsc::UnboundedReceiver<String>,
     end: tokio::task::JoinHandle<End>,
 }
 
-pub fn settings(mode: Mode) -> Settings {
+pub(crate) fn settings(mode: Mode) -> Settings {
     Settings {
         principal: Principal::new("local").unwrap(),
         chat: chat("main"),
@@ -244,12 +244,12 @@ pub fn settings(mode: Mode) -> Settings {
 }
 
 impl Bench {
-    pub fn start(settings: Settings) -> Self {
+    pub(crate) fn start(settings: Settings) -> Self {
         let (desk, told) = FakeDesk::new();
         Self::with(settings, desk, told)
     }
 
-    pub fn with(
+    pub(crate) fn with(
         settings: Settings,
         desk: Arc<FakeDesk>,
         told: mpsc::UnboundedReceiver<Told>,
@@ -271,17 +271,17 @@ impl Bench {
         Self { console, desk, told, stopped, typed: Some(typed), shown, end }
     }
 
-    pub fn type_line(&mut self, line: &str) {
+    pub(crate) fn type_line(&mut self, line: &str) {
         let typed = self.typed.as_mut().expect("the input is open");
         writeln!(typed, "{line}").unwrap();
     }
 
-    pub async fn line(&mut self) -> String {
+    pub(crate) async fn line(&mut self) -> String {
         tokio::time::timeout(PATIENCE, self.shown.recv()).await.expect("a line").expect("open")
     }
 
     /// The next event of this kind; others before it are dropped.
-    pub async fn event(&mut self, kind: &str) -> Value {
+    pub(crate) async fn event(&mut self, kind: &str) -> Value {
         loop {
             let line = self.line().await;
             let event: Value = serde_json::from_str(&line).expect("a JSON object a line");
@@ -291,25 +291,25 @@ impl Bench {
         }
     }
 
-    pub async fn heard(&mut self) -> Told {
+    pub(crate) async fn heard(&mut self) -> Told {
         tokio::time::timeout(PATIENCE, self.told.recv()).await.expect("told").expect("open")
     }
 
-    pub async fn post(&self, post: Post) -> String {
+    pub(crate) async fn post(&self, post: Post) -> String {
         tokio::time::timeout(PATIENCE, self.console.post(post)).await.expect("posted").unwrap()
     }
 
-    pub fn progress(&self, name: &str, progress: Progress) {
+    pub(crate) fn progress(&self, name: &str, progress: Progress) {
         self.console.progress(&session(name), &chat(name).address(), progress);
     }
 
     /// Closes the input.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.typed = None;
     }
 
     /// How it ended, and what was shown that nobody looked at.
-    pub async fn end(mut self) -> (End, Vec<String>) {
+    pub(crate) async fn end(mut self) -> (End, Vec<String>) {
         let end = tokio::time::timeout(PATIENCE, &mut self.end).await.expect("an end").unwrap();
         let mut rest = Vec::new();
         while let Some(line) = self.shown.recv().await {

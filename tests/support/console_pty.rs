@@ -23,7 +23,7 @@ use super::bench::{self, CountingIds, FakeDesk, PATIENCE, RuntimeClock, Told};
 const SOCKET: &str = "DOGWATCH_TEST_PTY_SOCKET";
 
 /// The person's side.
-pub struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     master: File,
     slave: OwnedFd,
@@ -35,7 +35,7 @@ pub struct Terminal {
 
 impl Terminal {
     #[expect(clippy::disallowed_methods, reason = "a terminal belongs to a process of its own")]
-    pub fn open(child_test: &str) -> Self {
+    pub(crate) fn open(child_test: &str) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -75,12 +75,12 @@ impl Terminal {
         }
     }
 
-    pub fn type_text(&mut self, text: &str) {
+    pub(crate) fn type_text(&mut self, text: &str) {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
     /// Waits until this is written, after what was waited for before.
-    pub fn wait_for(&mut self, text: &str) {
+    pub(crate) fn wait_for(&mut self, text: &str) {
         loop {
             if let Some(at) = self.screen.find(text) {
                 self.screen.drain(..at + text.len());
@@ -92,22 +92,22 @@ impl Terminal {
         }
     }
 
-    pub fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.socket.get_mut(), "{line}").unwrap();
     }
 
-    pub fn hear(&mut self) -> String {
+    pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.socket.read_line(&mut line).expect("the child took something");
         line.trim_end().to_owned()
     }
 
-    pub fn modes(&self) -> Termios {
+    pub(crate) fn modes(&self) -> Termios {
         tcgetattr(&self.slave).unwrap()
     }
 
     /// The child closes its socket and exits with 0.
-    pub fn ends_well(&mut self) {
+    pub(crate) fn ends_well(&mut self) {
         let mut rest = String::new();
         self.socket.read_to_string(&mut rest).expect("the child ends");
         assert!(self.child.wait().unwrap().success(), "{rest}");
@@ -124,7 +124,7 @@ impl Drop for Terminal {
 
 /// The talk's side. Without a socket there is nothing to do.
 #[expect(clippy::disallowed_methods, reason = "the socket's path comes from the parent test")]
-pub fn child() {
+pub(crate) fn child() {
     let Ok(path) = std::env::var(SOCKET) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(talk(UnixStream::connect(path).unwrap()));
