@@ -1,1 +1,235 @@
-//! Configuration.
+//! Configuration. Owns `dogwatch.toml`, `agents/*.toml` and the environment: their keys, bounds,
+//! defaults and errors. Must not know who uses a value: `app.rs` maps it onto each room's own
+//! `Settings`.
+
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::core::policy::{Family, Role};
+
+mod agents;
+mod checked;
+mod environment;
+mod problem;
+mod raw;
+mod report;
+mod secret;
+mod source;
+
+pub use environment::{Lookup, of_process};
+pub use problem::{ConfigError, Problem};
+pub use report::{Report, check, check_with};
+
+/// The agent that is there when no file describes one.
+pub const BUILT_IN_AGENT: &str = "dogwatch";
+
+/// A checked configuration. All paths are absolute.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file it was read from, `None` for the defaults.
+    pub file: Option<PathBuf>,
+    /// Where dogwatch keeps its data.
+    pub data_dir: PathBuf,
+    /// The embedded store's database.
+    pub store_path: PathBuf,
+    /// The language model.
+    pub model: ModelConfig,
+    /// Watcher scripts.
+    pub watch: WatchConfig,
+    /// Budgets of agents that set none of their own.
+    pub limits: Limits,
+    /// `dogwatch chat`.
+    pub console: ConsoleConfig,
+    /// The log.
+    pub log: LogConfig,
+    /// Name of the agent that answers; it is one of `agents`.
+    pub agent: String,
+    /// Every agent, at least one, by name.
+    pub agents: Vec<Agent>,
+}
+
+/// The language model.
+#[derive(Debug, Clone)]
+pub enum ModelConfig {
+    /// A server that speaks Chat Completions.
+    OpenAi(Box<OpenAiConfig>),
+    /// A script that plays the model; without a file, the one that is built in.
+    Scripted {
+        /// The playbook.
+        playbook: Option<PathBuf>,
+    },
+}
+
+/// A server that speaks Chat Completions.
+#[derive(Debug, Clone)]
+pub struct OpenAiConfig {
+    /// Everything before `/chat/completions`; http or https, without user or password.
+    pub base_url: String,
+    /// The model's name there.
+    pub model: String,
+    /// Sent as a bearer token.
+    pub api_key: Option<SecretString>,
+    /// Further headers.
+    pub headers: Vec<(String, SecretString)>,
+    /// The most tokens of one answer; the server's own bound if `None`.
+    pub max_tokens: Option<u32>,
+    /// The server's own if `None`.
+    pub temperature: Option<f64>,
+    /// Until the connection is there.
+    pub connect_ms: u64,
+    /// Until the head of the answer is there.
+    pub header_ms: u64,
+    /// Silence after which a call is given up.
+    pub idle_ms: u64,
+    /// The whole call.
+    pub total_ms: u64,
+}
+
+/// How scripts are fenced in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Not at all, and that is written down.
+    Off,
+}
+
+/// Watcher scripts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchConfig {
+    /// What is written down; see [`Config::scripts_allowed`].
+    pub sandbox: Option<Sandbox>,
+    /// A path, or a name to be found in PATH.
+    pub python: PathBuf,
+    /// Between TERM and KILL.
+    pub grace_ms: u64,
+    /// Where running scripts are kept.
+    pub spool_dir: PathBuf,
+}
+
+/// Budgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Model calls of a turn.
+    pub model_calls_per_turn: u32,
+    /// Tool calls of a turn.
+    pub tool_calls_per_turn: u32,
+    /// Synthetic turns of a chain.
+    pub chain_wakes: u32,
+    /// Tokens of a chain.
+    pub chain_tokens: u64,
+    /// Executions of a chain.
+    pub chain_spawns: u32,
+    /// Attempts at a turn.
+    pub attempts: u32,
+}
+
+/// Whether colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` was set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `dogwatch chat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsoleConfig {
+    /// The chat that is opened first.
+    pub chat: String,
+    /// Where typed lines are kept, `None` for not at all.
+    pub history: Option<PathBuf>,
+    /// Whether colours are used. `NO_COLOR` is taken into account already.
+    pub color: Color,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogConfig {
+    /// How lines look.
+    pub format: LogFormat,
+    /// Which lines, in the syntax of `RUST_LOG`; checked.
+    pub filter: String,
+    /// A file instead of stderr.
+    pub file: Option<PathBuf>,
+}
+
+/// Who answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// Lower case letters, digits, `-` and `_`; unique.
+    pub name: String,
+    /// Its model's name, instead of the configured one.
+    pub model: Option<String>,
+    /// What it is told about its work.
+    pub instructions: String,
+    /// Its families of tools.
+    pub tools: Vec<Family>,
+    /// Whether it may change anything.
+    pub role: Role,
+    /// Its budgets.
+    pub limits: Limits,
+}
+
+impl Config {
+    /// The agent that answers.
+    pub fn default_agent(&self) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.name == self.agent)
+    }
+
+    /// Scripts run without a sandbox, and that must have been written down by somebody.
+    pub fn scripts_allowed(&self) -> Result<(), ConfigError> {
+        match self.watch.sandbox {
+            Some(Sandbox::Off) => Ok(()),
+            None => Err(ConfigError { problems: vec![report::sandbox_not_written(self)] }),
+        }
+    }
+
+    /// Every secret it holds, so that each can be taken out of logs and posts.
+    pub fn secrets(&self) -> Vec<SecretString> {
+        match &self.model {
+            ModelConfig::OpenAi(openai) => {
+                let headers = openai.headers.iter().map(|(_, secret)| secret);
+                openai.api_key.iter().chain(headers).cloned().collect()
+            }
+            ModelConfig::Scripted { .. } => vec![],
+        }
+    }
+}
+
+/// The configuration in `file`, or in the usual place, or the defaults where there is no file.
+pub fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
+    load_with(file, &of_process)
+}
+
+/// Like [`load`], with another environment.
+pub fn load_with(file: Option<&Path>, lookup: Lookup<'_>) -> Result<Config, ConfigError> {
+    let (config, problems) = checked::read(file, lookup);
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        Some(_) | None => Err(ConfigError { problems }),
+    }
+}
+
+/// The JSON Schemas of the configuration files, as `dogwatch schema` prints them.
+pub fn schema() -> Value {
+    json!({
+        "dogwatch.toml": schemars::schema_for!(raw::RawConfig),
+        "agents/*.toml": schemars::schema_for!(raw::RawAgent),
+    })
+}
+
+#[cfg(test)]
+mod tests;

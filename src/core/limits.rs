@@ -43,6 +43,22 @@ pub const SETTLE_MS: u64 = 400;
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// Largest row.
 pub const ROW_BYTES_MAX: usize = 256 * 1024;
+/// Deepest nesting in a row's JSON, so that what was written can be read again.
+pub const ROW_DEPTH_MAX: usize = 100;
+/// Applies that one commit of the embedded store takes.
+pub const COMMIT_APPLIES_MAX: usize = 32;
+/// A commit that has been filled for so long takes no more applies.
+pub const COMMIT_FILL_MS: u64 = 2;
+/// Applies that wait for the embedded store's writer, and reads for its readers.
+pub const STORE_QUEUE_MAX: usize = 1_024;
+/// Connections that read beside the writer.
+pub const STORE_READERS: usize = 4;
+/// The embedded store waits so long for a lock of another program.
+pub const STORE_BUSY_MS: u64 = 5_000;
+/// Hints kept for a slow listener; it hears of the rest by the sweep.
+pub const HINTS_KEPT_MAX: usize = 1_024;
+/// A sleeper looks at the clock this often, so that a suspended machine makes nobody late.
+pub const CLOCK_LOOK_MS: u64 = 1_000;
 /// How long ended rows are kept.
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
@@ -76,6 +92,16 @@ pub const LOOP_ALERT_AT: u32 = 3;
 pub const LOOP_END_AT: u32 = 5;
 /// Unchanged probes of one execution after which a hint is given.
 pub const PROBES_UNCHANGED_MAX: u32 = 3;
+/// Calls of one answer that are kept at all; those beyond what is run get an error.
+pub const CALLS_KEPT_PER_ANSWER_MAX: usize = 64;
+/// Text of one answer, as JSON.
+pub const ANSWER_TEXT_BYTES_MAX: usize = 96 * 1024;
+/// Arguments of all calls of one answer, as JSON.
+pub const ANSWER_ARGUMENTS_BYTES_MAX: usize = 128 * 1024;
+/// A tool's name and a call's id, as JSON.
+pub const CALL_NAME_BYTES_MAX: usize = 128;
+/// Result of one tool call, as JSON.
+pub const RESULT_BYTES_MAX: usize = 96 * 1024;
 /// Synthetic turns of a chain.
 pub const CHAIN_WAKES_MAX: u32 = 50;
 /// Tokens of a chain.
@@ -107,6 +133,33 @@ pub const DRAIN_MS: u64 = 500;
 pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
 pub const DELAYED_MS: u64 = 300_000;
+/// Longest text of the notices of one take.
+pub const NOTICE_BYTES_MAX: usize = 80 * 1024;
+/// Longest result of one tool call as the model reads it, before notices are merged into it.
+pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
+
+/// Largest argument text of one tool call: the largest script, with every third byte escaped.
+pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 192 * 1024;
+/// Longest reason for staying silent, in characters.
+pub const REASON_CHARS_MAX: usize = 500;
+/// Lines of output that `watch__output` gives when it is not told.
+pub const TAIL_LINES: u64 = 40;
+/// Lines of output that `watch__output` gives at most.
+pub const TAIL_LINES_MAX: u64 = 1_000;
+/// Characters of somebody's text that an error repeats.
+pub const ECHO_CHARS_MAX: usize = 80;
+/// Names that an error lists.
+pub const NAMES_IN_ERROR_MAX: usize = 12;
+/// Largest configuration file.
+pub const CONFIG_BYTES_MAX: usize = 256 * 1024;
+/// Largest file that holds a secret.
+pub const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// Agents of one configuration.
+pub const AGENTS_MAX: usize = 100;
+/// Longest instructions of an agent.
+pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
+/// A log file of this size is set aside, and a new one begun.
+pub const LOG_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Longest name of a chat in the terminal, in characters.
 pub const CHAT_NAME_CHARS_MAX: usize = 64;
@@ -138,8 +191,22 @@ const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(TOOL_CALLS_PER_ANSWER_MAX < CALLS_KEPT_PER_ANSWER_MAX);
+// An answer is one row; so is a result, and a notice may be merged into it.
+const _: () = assert!(
+    ANSWER_TEXT_BYTES_MAX
+        + ANSWER_ARGUMENTS_BYTES_MAX
+        + CALLS_KEPT_PER_ANSWER_MAX * CALL_NAME_BYTES_MAX * 2
+        < ROW_BYTES_MAX
+);
+const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
+// A notice may ride with a tool result in one row.
+const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival and every live execution in one load.
 const _: () = assert!(
     PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
 );
 const _: () = assert!(START_MS_MAX > LEASE_MS);
+const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
+const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);

@@ -83,7 +83,8 @@ pub enum Delta {
 }
 
 /// Why a model call gave no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum ModelError {
     /// The provider cannot be reached or is not well: connect, 5xx, 429, a stream that stalls or
     /// breaks. It does not blame the request.

@@ -15,6 +15,8 @@ pub mod budget;
 pub mod envelope;
 pub mod inert;
 pub mod loop_guard;
+pub mod nearest;
+pub mod policy;
 pub mod prompt;
 pub mod redact;
 pub mod render;

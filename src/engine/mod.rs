@@ -1,1 +1,159 @@
-//! The async driver of core.
+//! The async driver of `core`: runs operations, turns and errands, and wakes when something is
+//! due. Owns tasks. Must not know adapters; they come in as ports.
+
+pub mod desk;
+pub mod ledger;
+
+mod effects;
+pub mod home;
+mod lanes;
+mod outbox;
+mod recovery;
+mod sweep;
+mod turn_task;
+mod watcher;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::core::budget::Limits;
+use crate::core::execution::Home;
+use crate::core::id::{BootId, SessionId};
+use crate::core::ledger::session::Allowance;
+use crate::core::redact::Redactor;
+use crate::ports::{Channel, Clock, Ids, Launcher, Model, Store};
+use crate::tools::Wiring;
+
+pub use ledger::{Ledger, LedgerError};
+pub use recovery::{RecoveryError, Restored};
+
+/// One agent, as far as a turn needs it.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// Its name.
+    pub name: String,
+    /// What it is told besides the rules.
+    pub instructions: String,
+    /// What it may call.
+    pub wiring: Wiring,
+    /// What one turn of it may do.
+    pub limits: Limits,
+    /// What a chain of it may do.
+    pub allowance: Allowance,
+}
+
+/// How the engine is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// This process.
+    pub boot: BootId,
+    /// This process holds the whole store alone.
+    pub sole: bool,
+    /// The agent of every session.
+    pub agent: Agent,
+    /// Between TERM and KILL.
+    pub grace_ms: u64,
+    /// Turns that run at the same time.
+    pub turns_max: usize,
+}
+
+/// What the engine works with.
+pub struct Ports {
+    /// Keeps rows.
+    pub store: Arc<dyn Store>,
+    /// Tells time.
+    pub clock: Arc<dyn Clock>,
+    /// Makes ids.
+    pub ids: Arc<dyn Ids>,
+    /// Answers.
+    pub model: Arc<dyn Model>,
+    /// Posts, by surface.
+    pub channels: HashMap<String, Arc<dyn Channel>>,
+    /// Runs scripts.
+    pub launcher: Arc<dyn Launcher>,
+    /// Takes secrets out of what goes to people and to the model.
+    pub redactor: Arc<Redactor>,
+}
+
+/// The engine. Cheap to share; all its tasks end when it is shut down.
+pub struct Engine {
+    settings: Settings,
+    ledger: Ledger,
+    ports: Ports,
+    home: Home,
+    tasks: TaskTracker,
+    /// Ends everything.
+    shutdown: CancellationToken,
+    /// Sessions whose turn runs here; a stop cancels its token.
+    turns: Mutex<HashMap<SessionId, CancellationToken>>,
+    /// A session's task has ended; look again.
+    ready: Notify,
+    /// Items that are being delivered here.
+    delivering: Mutex<HashSet<String>>,
+    /// Somebody waits for the end of an execution.
+    ends: tokio::sync::broadcast::Sender<()>,
+}
+
+impl Engine {
+    /// Over these ports; nothing runs yet, see `start`.
+    pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
+        let sole = settings.sole.then(|| settings.boot.clone());
+        let ledger = Ledger::new(
+            Arc::clone(&ports.store),
+            Arc::clone(&ports.clock),
+            Arc::clone(&ports.ids),
+            sole,
+        );
+        let home = Home::Spool(ports.launcher.spool());
+        Arc::new(Self {
+            settings,
+            ledger,
+            ports,
+            home,
+            tasks: TaskTracker::new(),
+            shutdown: CancellationToken::new(),
+            turns: Mutex::new(HashMap::new()),
+            ready: Notify::new(),
+            delivering: Mutex::new(HashSet::new()),
+            ends: tokio::sync::broadcast::channel(16).0,
+        })
+    }
+
+    /// Restores what an earlier boot left, then begins to work.
+    pub async fn start(self: &Arc<Self>) -> Result<Restored, RecoveryError> {
+        let restored = recovery::restore(self).await?;
+        lanes::start(self);
+        outbox::start(self);
+        home::start(self);
+        sweep::start(self);
+        Ok(restored)
+    }
+
+    /// Hands open turns over and ends all tasks. Scripts run on.
+    pub async fn shut_down(&self) {
+        self.shutdown.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// The ledger, for reading and for commands.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    fn channel(&self, surface: &str) -> Option<&Arc<dyn Channel>> {
+        self.ports.channels.get(surface)
+    }
+
+    /// Cancels the turn of a session that runs here, if one does.
+    fn interrupt(&self, session: &SessionId) {
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(token) = turns.get(session) {
+            token.cancel();
+        }
+    }
+}

@@ -18,8 +18,10 @@ pub enum Index {
     Ready,
     /// Executions to be looked after, by when.
     Due,
-    /// Executions of a home that are not over; score 1 where their end is wished, else 0.
+    /// Executions of a home that are not over.
     Home(Home),
+    /// Of these, those whose end is wished for.
+    Wish(Home),
     /// Posts to be delivered, by when.
     Outbox,
     /// Internal errands, by when. They never stand behind posts.
@@ -37,6 +39,8 @@ impl fmt::Display for Index {
             Self::Due => f.write_str("due"),
             Self::Home(Home::Spool(id)) => write!(f, "home/spool/{id}"),
             Self::Home(Home::Process(id)) => write!(f, "home/process/{id}"),
+            Self::Wish(Home::Spool(id)) => write!(f, "wish/spool/{id}"),
+            Self::Wish(Home::Process(id)) => write!(f, "wish/process/{id}"),
             Self::Outbox => f.write_str("outbox"),
             Self::Relay => f.write_str("relay"),
             Self::Expire => f.write_str("expire"),
@@ -56,12 +60,17 @@ impl Index {
             "expire" => Self::Expire,
             "nodes" => Self::Nodes,
             _ => {
-                let (sort, id) = text.strip_prefix("home/")?.split_once('/')?;
-                Self::Home(match sort {
-                    "spool" => Home::Spool(SpoolId::new(id).ok()?),
-                    "process" => Home::Process(BootId::new(id).ok()?),
+                let (list, home) = text.split_once('/')?;
+                let home = match home.split_once('/')? {
+                    ("spool", id) => Home::Spool(SpoolId::new(id).ok()?),
+                    ("process", id) => Home::Process(BootId::new(id).ok()?),
                     _ => return None,
-                })
+                };
+                match list {
+                    "home" => Self::Home(home),
+                    "wish" => Self::Wish(home),
+                    _ => return None,
+                }
             }
         })
     }

@@ -14,6 +14,6 @@ pub mod node;
 
 pub use index::{Index, index_of};
 pub use key::{Aggregate, Key, Revision};
-pub use operation::{Change, Class, IndexWrite, Operation, Refusal, Situation, Write};
+pub use operation::{Change, Class, IndexWrite, Operation, Refusal, Situation, Step, Write, step};
 pub use row::Row;
-pub use working::Working;
+pub use working::{Finished, Rows, Working};

@@ -4,7 +4,7 @@
 use super::index::Index;
 use super::key::{Aggregate, Key, Revision};
 use super::row::Row;
-use super::working::Working;
+use super::working::{Finished, Rows, Working};
 use crate::core::id::{BootId, ExecutionId};
 use crate::core::time::Timestamp;
 
@@ -145,4 +145,28 @@ pub struct Change {
     pub index: Vec<IndexWrite>,
     /// What kind of write.
     pub class: Class,
+}
+
+/// What the runner of an operation does next.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Load these rows as well, at the revision of the rows it has.
+    Load(Vec<Key>),
+    /// Decided: what it answers and what it changes.
+    Decided(Result<(T, Finished), Refusal>),
+}
+
+/// One step of running an operation over the rows loaded so far. No I/O: the runner loads and
+/// applies. At most `LOAD_ROUNDS_MAX` times it asks for rows.
+pub fn step<O: Operation>(operation: &O, at: &Situation, loaded: &Rows) -> Step<O::Output> {
+    let mut working = Working::new(loaded.clone());
+    let mut wanted: Vec<Key> = operation.needs(&working);
+    wanted.retain(|key| !working.has(key));
+    wanted.sort();
+    wanted.dedup();
+    if !wanted.is_empty() {
+        return Step::Load(wanted);
+    }
+    let decided = operation.decide(at, &mut working);
+    Step::Decided(decided.and_then(|output| Ok((output, working.finish()?))))
 }

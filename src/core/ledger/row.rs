@@ -61,6 +61,8 @@ pub struct Head {
     pub chain: ChainNo,
     /// Committed length of the log. Entries beyond it are the open turn's.
     pub tlen: EntryNo,
+    /// Entries before this are forgotten.
+    pub log_first: EntryNo,
     /// The model reads the log from here on, after the summary.
     pub log_from: EntryNo,
     /// A failed turn is not claimed before this.
@@ -127,6 +129,8 @@ pub struct Summary {
 pub struct Carried {
     /// Which arrival.
     pub seq: Seq,
+    /// A completion's execution.
+    pub execution: Option<ExecutionId>,
     /// A tool fetched it.
     pub collect: bool,
 }

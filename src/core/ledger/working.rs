@@ -46,6 +46,15 @@ impl Working {
         row
     }
 
+    /// A row of whatever type.
+    pub fn row(&self, key: &Key) -> Option<&Row> {
+        let slot = self.edited.get(key).or_else(|| self.loaded.get(key));
+        if slot.is_none() {
+            self.blame(key);
+        }
+        slot?.as_deref()
+    }
+
     /// A row to be edited; `None` where there is none.
     pub fn edit<T: RowType>(&mut self, key: &Key) -> Option<&mut T> {
         if !self.edited.contains_key(key) {
@@ -136,6 +145,9 @@ impl Working {
 
     fn derive_wake_at(&mut self) {
         if !self.edited.contains_key(&Key::head()) && !self.edited.contains_key(&Key::inbox()) {
+            return;
+        }
+        if matches!(self.edited.get(&Key::head()), Some(None)) {
             return;
         }
         let inbox_at = self.has(&Key::inbox()).then(|| {

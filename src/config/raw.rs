@@ -1,0 +1,207 @@
+//! The configuration as it is written: every key optional, nothing checked but its type.
+//! Owns the spelling of keys, from which the JSON Schema is made. Must not know bounds.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::secret::SecretRef;
+
+/// `dogwatch.toml`.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "dogwatch.toml")]
+pub(super) struct RawConfig {
+    /// Where dogwatch keeps its data. Relative to this file.
+    pub(super) data_dir: Option<String>,
+    /// Where agents are described, one file each. Relative to this file.
+    pub(super) agents_dir: Option<String>,
+    /// The agent that answers.
+    pub(super) agent: Option<String>,
+    /// The embedded store.
+    pub(super) store: RawStore,
+    /// The language model.
+    pub(super) model: RawModel,
+    /// Watcher scripts.
+    pub(super) watch: RawWatch,
+    /// Budgets.
+    pub(super) limits: RawLimits,
+    /// `dogwatch chat`.
+    pub(super) console: RawConsole,
+    /// What dogwatch writes about itself.
+    pub(super) log: RawLog,
+}
+
+/// `[store]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawStore {
+    /// The database file. Relative to the data directory.
+    pub(super) path: Option<String>,
+}
+
+/// What sort of model.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawModelKind {
+    /// A server that speaks Chat Completions.
+    OpenAi,
+    /// A script that plays the model and says so.
+    Scripted,
+}
+
+/// `[model]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawModel {
+    /// What sort of model.
+    pub(super) kind: Option<RawModelKind>,
+    /// Everything before `/chat/completions`.
+    pub(super) base_url: Option<String>,
+    /// The model's name there.
+    pub(super) model: Option<String>,
+    /// Sent as a bearer token.
+    pub(super) api_key: Option<SecretRef>,
+    /// Further headers, each with a secret.
+    pub(super) headers: BTreeMap<String, SecretRef>,
+    /// The most tokens of one answer.
+    pub(super) max_tokens: Option<i64>,
+    /// Sampling temperature.
+    pub(super) temperature: Option<f64>,
+    /// Milliseconds until the connection is there.
+    pub(super) connect_ms: Option<i64>,
+    /// Milliseconds until the head of the answer is there.
+    pub(super) header_ms: Option<i64>,
+    /// Milliseconds of silence after which a call is given up.
+    pub(super) idle_ms: Option<i64>,
+    /// Milliseconds for a whole call.
+    pub(super) total_ms: Option<i64>,
+    /// The scripted model's playbook. Relative to this file.
+    pub(super) playbook: Option<String>,
+}
+
+/// How scripts are fenced in.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawSandbox {
+    /// Not at all.
+    Off,
+}
+
+/// `[watch]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawWatch {
+    /// How scripts are fenced in. Must be written down.
+    pub(super) sandbox: Option<RawSandbox>,
+    /// The Python that runs scripts: a path, or a name to be found in PATH.
+    pub(super) python: Option<String>,
+    /// Milliseconds between TERM and KILL.
+    pub(super) grace_ms: Option<i64>,
+    /// Where running scripts are kept. Relative to the data directory.
+    pub(super) spool_dir: Option<String>,
+}
+
+/// `[limits]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawLimits {
+    /// Model calls of a turn.
+    pub(super) model_calls_per_turn: Option<i64>,
+    /// Tool calls of a turn.
+    pub(super) tool_calls_per_turn: Option<i64>,
+    /// Turns that completions may start after one message of a person.
+    pub(super) chain_wakes: Option<i64>,
+    /// Tokens that may be used after one message of a person.
+    pub(super) chain_tokens: Option<i64>,
+    /// Executions that may be started after one message of a person.
+    pub(super) chain_spawns: Option<i64>,
+    /// Attempts at a turn before it is given up.
+    pub(super) attempts: Option<i64>,
+}
+
+/// Whether colours are used.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawColor {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// `[console]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawConsole {
+    /// The chat that is opened first.
+    pub(super) chat: Option<String>,
+    /// Whether typed lines are kept for the next time, in the data directory.
+    pub(super) history: Option<bool>,
+    /// Whether colours are used.
+    pub(super) color: Option<RawColor>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawFormat {
+    /// For people.
+    Pretty,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `[log]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawLog {
+    /// How log lines look.
+    pub(super) format: Option<RawFormat>,
+    /// Which lines, in the syntax of `RUST_LOG`.
+    pub(super) filter: Option<String>,
+    /// A file instead of stderr. Relative to the data directory.
+    pub(super) file: Option<String>,
+}
+
+/// Whether an agent may change anything.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RawRole {
+    /// It may start and end work.
+    Writable,
+    /// It sees no tool that writes.
+    ReadOnly,
+}
+
+/// Tools that belong together.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawFamily {
+    /// `trigger_and_auto_notify` and `watch__*`.
+    Watch,
+    /// `stay_silent`.
+    Silence,
+}
+
+/// `agents/*.toml`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "agents/*.toml")]
+pub(super) struct RawAgent {
+    /// Its name.
+    pub(super) name: Option<String>,
+    /// Its model's name, instead of the one in dogwatch.toml.
+    pub(super) model: Option<String>,
+    /// What it is told about its work.
+    pub(super) instructions: Option<String>,
+    /// Its families of tools.
+    pub(super) tools: Option<Vec<RawFamily>>,
+    /// Whether it may change anything.
+    pub(super) role: Option<RawRole>,
+    /// Its own limits, instead of those in dogwatch.toml.
+    pub(super) limits: RawLimits,
+}

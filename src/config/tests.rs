@@ -1,0 +1,323 @@
+use std::path::{Path, PathBuf};
+
+use secrecy::ExposeSecret;
+
+use super::*;
+
+const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/dogwatch.toml");
+
+/// A fixed home, and two variables that hold secrets.
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "HOME" => Some("/home/ada".into()),
+        "OPENAI_API_KEY" => Some("sk-from-env".into()),
+        "GATEWAY_KEY" => Some("gateway-from-env".into()),
+        _ => None,
+    }
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new(config: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("dogwatch.toml"), config).unwrap();
+        std::fs::create_dir(dir.path().join("agents")).unwrap();
+        Self(dir)
+    }
+
+    fn with(self, file: &str, text: &str) -> Self {
+        std::fs::write(self.0.path().join(file), text).unwrap();
+        self
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        load_with(Some(&self.0.path().join("dogwatch.toml")), &environment)
+    }
+
+    /// The errors, with the directory taken out.
+    fn errors(&self) -> String {
+        let error = self.load().expect_err("it was accepted").to_string();
+        error.replace(&format!("{}/", self.0.path().display()), "")
+    }
+}
+
+fn errors(config: &str) -> String {
+    Files::new(config).errors()
+}
+
+/// The text with every `#key = value` line made a key.
+fn uncommented(text: &str) -> String {
+    let key = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase());
+    text.lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if key(rest) => rest,
+            Some(_) | None => line,
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn the_reference_says_the_defaults() {
+    let reference = load_with(Some(Path::new(REFERENCE)), &environment).unwrap();
+    let defaults = load_with(None, &environment).unwrap();
+    let mut written = reference.clone();
+    written.file = None;
+    written.watch.sandbox = None;
+    written.agents.clone_from(&defaults.agents);
+    assert_eq!(format!("{written:?}"), format!("{defaults:?}"));
+    assert_eq!(defaults.data_dir, Path::new("/home/ada/.local/state/dogwatch"));
+    assert_eq!(defaults.store_path, Path::new("/home/ada/.local/state/dogwatch/dogwatch.db"));
+    assert_eq!(reference.default_agent().unwrap().name, "dogwatch");
+    assert!(reference.default_agent().unwrap().instructions.starts_with("You help"));
+    let observer = reference.agents.iter().find(|agent| agent.name == "observer").unwrap();
+    assert_eq!((observer.role, observer.tools.len()), (Role::ReadOnly, 2));
+}
+
+#[test]
+fn every_key_of_the_schema_is_in_the_reference_and_loads() {
+    let text = uncommented(&std::fs::read_to_string(REFERENCE).unwrap());
+    let written: toml::Table = text.parse().unwrap();
+    assert_eq!(missing(&schema()["dogwatch.toml"], &written), Vec::<String>::new());
+
+    let agent = include_str!("../../config/agents/dogwatch.toml");
+    let agent = uncommented(agent);
+    let written: toml::Table = agent.parse().unwrap();
+    assert_eq!(missing(&schema()["agents/*.toml"], &written), Vec::<String>::new());
+
+    let files = Files::new(&text.replace("kind = \"scripted\"", "kind = \"openai\""))
+        .with("agents/dogwatch.toml", &agent);
+    let config = files.load().unwrap_or_else(|error| panic!("{error}"));
+    let secrets = config.secrets();
+    let held: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
+    assert_eq!(held, ["sk-from-env", "gateway-from-env"]);
+    assert_eq!(config.data_dir, Path::new("/var/lib/dogwatch"));
+    assert!(!format!("{config:?}").contains("from-env"));
+}
+
+/// Keys of the schema that the table does not have.
+fn missing(schema: &Value, written: &toml::Table) -> Vec<String> {
+    let sections = &schema["$defs"];
+    let mut missing = Vec::new();
+    for (name, property) in schema["properties"].as_object().unwrap() {
+        let section = property["$ref"].as_str().and_then(|r| r.rsplit('/').next());
+        let keys = section.map_or(&Value::Null, |section| &sections[section]["properties"]);
+        match written.get(name) {
+            None => missing.push(name.clone()),
+            Some(toml::Value::Table(table)) => {
+                let keys = keys.as_object().unwrap_or_else(|| panic!("{name} has no schema"));
+                let absent = keys.keys().filter(|key| !table.contains_key(*key));
+                missing.extend(absent.map(|key| format!("{name}.{key}")));
+            }
+            Some(_) => {}
+        }
+    }
+    missing
+}
+
+#[test]
+fn every_structural_mistake_is_named_with_place_and_cure() {
+    insta::assert_snapshot!(errors(
+        r#"
+colour = "red"
+data_dri = "/x"
+agent = 7
+
+[modle]
+kind = "openai"
+
+[model]
+kind = "open-ai"
+header_ms = "60s"
+max_tokens = 1.5
+headers = "x"
+
+[watch]
+sandbox = "on"
+graceMs = 5
+
+[limits]
+chain_wake = 3
+
+[log]
+format = "xml"
+"#
+    ));
+}
+
+#[test]
+fn every_value_out_of_bounds_is_named_with_place_and_cure() {
+    insta::assert_snapshot!(errors(
+        r##"
+agent = "dogwhat"
+agents_dir = ""
+
+[store]
+path = "a\nb"
+
+[model]
+kind = "openai"
+base_url = "ftp://example.com"
+temperature = 9.0
+max_tokens = 0
+connect_ms = 50_000
+header_ms = 20_000
+idle_ms = -1
+total_ms = 10_000
+
+[watch]
+python = " "
+grace_ms = 0
+
+[limits]
+chain_tokens = 9_999_999_999
+attempts = 0
+
+[console]
+chat = "a b"
+
+[log]
+filter = "dogwatch=loud"
+"##
+    ));
+}
+
+#[test]
+fn deadlines_that_do_not_fit_together_are_named() {
+    insta::assert_snapshot!(errors(
+        "[model]\nconnect_ms = 50_000\nheader_ms = 20_000\nidle_ms = 30_000\ntotal_ms = 10_000\n"
+    ));
+}
+
+#[test]
+fn what_is_not_toml_is_named_with_place() {
+    insta::assert_snapshot!(errors("[store\npath = \"x\"\n\n[log]\nformat = pretty\n"));
+    assert!(errors("[log]\nformat = \"json\"\nformat = \"json\"\n").contains("dogwatch.toml:3:"));
+}
+
+#[test]
+fn a_secret_is_only_a_reference_and_never_repeated() {
+    let key = |value: &str| {
+        errors(&format!("[model]\nkind = \"openai\"\nmodel = \"m\"\napi_key = {value}\n"))
+    };
+    let values = [
+        "\"sk-hush\"",
+        "{ env = \"sk-hush\" }",
+        "{ env = \"NOT_SET\" }",
+        "{ file = \"no/such/file\" }",
+        "{ value = \"sk-hush\" }",
+        "{ env = \"HOME\", value = \"sk-hush\" }",
+        "{ env = [\"sk-hush\"] }",
+        "{}",
+        "[\"sk-hush\"]",
+        "5",
+    ];
+    let texts: Vec<String> = values.iter().map(|v| format!("## {v}\n{}", key(v))).collect();
+    for text in &texts {
+        assert!(text.contains("dogwatch.toml:4:"), "{text}");
+        let (_, error) = text.split_once('\n').unwrap();
+        assert!(!error.contains("hush"), "{error}");
+    }
+    insta::assert_snapshot!(texts.join("\n"));
+    let misplaced = errors("model = \"sk-hush\"\n[limits]\nattempts = \"sk-hush\"\n");
+    assert!(!misplaced.contains("hush"), "{misplaced}");
+}
+
+#[test]
+fn a_secret_may_be_in_a_file_beside_the_configuration() {
+    let config = "[model]\nkind = \"openai\"\nmodel = \"m\"\napi_key = { file = \"key\" }\n";
+    let files = Files::new(config).with("key", "sk-from-file\n");
+    assert_eq!(files.load().unwrap().secrets()[0].expose_secret(), "sk-from-file");
+    assert!(Files::new(config).with("key", "\n").errors().contains("is empty"));
+    // Who does not use a secret need not have it.
+    let scripted = config.replace("openai", "scripted");
+    assert!(Files::new(&scripted).load().unwrap().secrets().is_empty());
+}
+
+#[test]
+fn paths_are_absolute_and_say_what_they_are_relative_to() {
+    let files = Files::new(
+        "data_dir = \"state\"\n[store]\npath = \"x.db\"\n[log]\nfile = \"~/x.log\"\n\
+         [watch]\npython = \"./venv/python\"\nspool_dir = \"/var/spool/x\"\n",
+    );
+    let config = files.load().unwrap();
+    let here = std::path::absolute(files.0.path()).unwrap();
+    assert_eq!(config.data_dir, here.join("state"));
+    assert_eq!(config.store_path, here.join("state/x.db"));
+    assert_eq!(config.log.file, Some(PathBuf::from("/home/ada/x.log")));
+    assert_eq!(config.watch.python, here.join("venv/python"));
+    assert_eq!(config.watch.spool_dir, Path::new("/var/spool/x"));
+}
+
+#[test]
+fn a_place_for_data_must_be_known() {
+    let nothing = |_: &str| None;
+    let error = load_with(None, &nothing).unwrap_err();
+    assert_eq!(error.problems[0].key, "data_dir");
+    let xdg = |name: &str| (name == "XDG_STATE_HOME").then(|| "/state".to_owned());
+    assert_eq!(load_with(None, &xdg).unwrap().data_dir, Path::new("/state/dogwatch"));
+    let relative = |name: &str| (name == "XDG_STATE_HOME").then(|| "state".to_owned());
+    assert!(load_with(None, &relative).is_err());
+}
+
+#[test]
+fn the_usual_file_is_read_when_none_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join(".config/dogwatch");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("dogwatch.toml"), "[console]\nchat = \"ops\"\n").unwrap();
+    let home = home.path().display().to_string();
+    let lookup = |name: &str| (name == "HOME").then(|| home.clone());
+    assert_eq!(load_with(None, &lookup).unwrap().console.chat, "ops");
+    let error = load_with(Some(Path::new("/no/such.toml")), &lookup).unwrap_err();
+    assert!(error.to_string().starts_with("/no/such.toml: cannot be read"), "{error}");
+}
+
+#[test]
+fn peer_a02_peer_a03_agents_have_names_and_each_its_own() {
+    let files = Files::new("[limits]\nattempts = 3\n")
+        .with("agents/a.toml", "name = \"ops\"\n[limits]\nchain_wakes = 7\n")
+        .with("agents/b.toml", "\n  name = \"ops\"\n")
+        .with("agents/c.toml", "name = \"Ops\"\nrole = \"readonly\"\n")
+        .with("agents/d.toml", "name = \"\"\ntools = [\"watch\", \"shell\"]\n")
+        .with("agents/e.toml", "instructions = \"hi\"\n[limits]\nattempts = 21\n")
+        .with("agents/notes.txt", "not an agent");
+    insta::assert_snapshot!(files.errors());
+
+    let one = Files::new("agent = \"ops\"\n[limits]\nattempts = 3\n")
+        .with("agents/a.toml", "name = \"ops\"\ntools = []\n[limits]\nchain_wakes = 7\n");
+    let config = one.load().unwrap();
+    let ops = config.default_agent().unwrap();
+    assert_eq!((ops.limits.chain_wakes, ops.limits.attempts), (7, 3));
+    assert!(ops.tools.is_empty());
+    let names: Vec<&str> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
+    assert_eq!(names, [BUILT_IN_AGENT, "ops"]);
+    assert!(errors("agents_dir = \"nowhere\"\n").contains("dogwatch.toml:1:1: agents_dir:"));
+}
+
+#[test]
+fn a_check_asks_for_the_sandbox_line_and_warns_of_what_is_open() {
+    let silent = check_with(None, &environment);
+    assert!(!silent.ok);
+    assert!(silent.to_text().contains("sandbox = \"off\""), "{}", silent.to_text());
+    let missing = load_with(None, &environment).unwrap().scripts_allowed().unwrap_err();
+    assert_eq!(missing.problems, silent.errors);
+
+    let files = Files::new(
+        "[watch]\nsandbox = \"off\"\n[model]\nkind = \"openai\"\nmodel = \"m\"\n\
+         base_url = \"http://llm.example:8080/v1\"\napi_key = { env = \"OPENAI_API_KEY\" }\n",
+    );
+    let report = check_with(Some(&files.0.path().join("dogwatch.toml")), &environment);
+    assert!(report.ok);
+    let keys: Vec<_> = report.warnings.iter().map(|w| (w.key.as_str(), w.line)).collect();
+    assert_eq!(keys, [("watch.sandbox", 2), ("model.base_url", 6)]);
+    assert!(report.to_text().ends_with("dogwatch.toml: ok, 2 notes"), "{}", report.to_text());
+    assert_eq!(serde_json::to_value(&report).unwrap()["warnings"][0]["line"], 2);
+    files.load().unwrap().scripts_allowed().unwrap();
+}
+
+#[test]
+fn schemas_of_the_files() {
+    insta::assert_json_snapshot!(schema());
+}

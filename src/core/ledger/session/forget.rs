@@ -1,0 +1,210 @@
+//! `Forget` and `Retire`: rows past their retention go. Owns what may go; what is not over never
+//! does. Must not know when anybody looks.
+
+use super::entry_keys;
+use crate::core::arrival::Body;
+use crate::core::execution::{Execution, ModelReceipt};
+use crate::core::id::SessionId;
+use crate::core::ledger::row::{Head, Holder, Inbox, Live, Tails, Turn};
+use crate::core::ledger::{
+    Aggregate, Class, Index, Key, Operation, Refusal, Row, Situation, Working, index_of,
+};
+use crate::core::limits::FORGET_ROWS_MAX;
+
+/// Forgets rows that the index `expire` names; what is not due is left alone.
+#[derive(Debug, Clone)]
+pub struct Forget {
+    /// The session.
+    pub session: SessionId,
+    /// At most `FORGET_ROWS_MAX` rows.
+    pub keys: Vec<Key>,
+}
+
+impl Forget {
+    fn due(&self) -> impl Iterator<Item = &Key> {
+        self.keys.iter().take(FORGET_ROWS_MAX)
+    }
+}
+
+/// Entries that go with a turn, at most `FORGET_ROWS_MAX` an apply.
+fn entries_of(head: &Head, turn: &Turn) -> (u64, u64) {
+    let end = turn.base + turn.len;
+    (head.log_first, end.saturating_sub(head.log_first).min(FORGET_ROWS_MAX as u64))
+}
+
+impl Operation for Forget {
+    type Output = usize;
+
+    fn aggregate(&self) -> Aggregate {
+        Aggregate::Session(self.session.clone())
+    }
+
+    fn class(&self) -> Class {
+        Class { durable: false, admits: false }
+    }
+
+    fn needs(&self, have: &Working) -> Vec<Key> {
+        let mut keys = vec![Key::head(), Key::live()];
+        keys.extend(self.due().cloned());
+        keys.extend(self.due().filter_map(|key| notice_of(have, key)));
+        if have.has(&Key::head()) {
+            let head = have.head();
+            let turn = self.due().find_map(|key| turn_at(have, key));
+            keys.extend(turn.into_iter().flat_map(|turn| {
+                let (from, count) = entries_of(&head, &turn);
+                entry_keys(from, count)
+            }));
+        }
+        keys
+    }
+
+    /// Answers how many rows it removed.
+    fn decide(&self, at: &Situation, rows: &mut Working) -> Result<usize, Refusal> {
+        let mut removed = 0;
+        let mut turn_done = false;
+        for key in self.due() {
+            if !is_expired(at, rows, key) || is_held(at, rows, key) {
+                continue;
+            }
+            if let Some(turn) = turn_at(rows, key) {
+                // One turn an apply: its entries are many.
+                if !turn_done {
+                    removed += forget_turn(rows, key, &turn);
+                    turn_done = true;
+                }
+                continue;
+            }
+            if let Some(notice) = notice_of(rows, key) {
+                rows.delete(&notice);
+                removed += 1;
+            }
+            rows.delete(key);
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+fn turn_at(rows: &Working, key: &Key) -> Option<Turn> {
+    if !key.as_str().starts_with("u/") || !rows.has(key) {
+        return None;
+    }
+    rows.get::<Turn>(key).cloned()
+}
+
+/// The arrival of an execution's completion: it goes with its execution, never alone.
+fn notice_of(rows: &Working, key: &Key) -> Option<Key> {
+    if !key.as_str().starts_with("x/") || !rows.has(key) {
+        return None;
+    }
+    match rows.get::<Execution>(key)?.model {
+        ModelReceipt::Arrival(seq) => Some(Key::arrival(seq)),
+        ModelReceipt::None | ModelReceipt::Fate(_) => None,
+    }
+}
+
+fn is_expired(at: &Situation, rows: &Working, key: &Key) -> bool {
+    let Some(row) = rows.row(key) else { return false };
+    let mut indexed = index_of(key, row).into_iter();
+    indexed.any(|(index, score)| index == Index::Expire && score <= at.now.as_ms())
+}
+
+/// A supersession key stays while its holder is live; a completion's two rows go together, so an
+/// unread one never ages out.
+fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
+    match rows.row(key) {
+        Some(Row::Holder(Holder { execution, .. })) => {
+            rows.get::<Live>(&Key::live()).is_some_and(|live| live.0.contains(execution))
+        }
+        Some(Row::Arrival(arrival)) => matches!(arrival.body, Body::Completion { .. }),
+        Some(Row::Execution(_)) => notice_of(rows, key)
+            .is_some_and(|notice| rows.row(&notice).is_some() && !is_expired(at, rows, &notice)),
+        Some(
+            Row::Head(_)
+            | Row::Inbox(_)
+            | Row::Live(_)
+            | Row::Tails(_)
+            | Row::Summary(_)
+            | Row::Turn(_)
+            | Row::Entry(_)
+            | Row::StartKey(_)
+            | Row::Dedupe(_)
+            | Row::Chain(_)
+            | Row::Item(_)
+            | Row::Beat(_),
+        )
+        | None => false,
+    }
+}
+
+fn forget_turn(rows: &mut Working, key: &Key, turn: &Turn) -> usize {
+    let (from, count) = entries_of(&rows.head(), turn);
+    for key in entry_keys(from, count) {
+        rows.delete(&key);
+    }
+    let first = from + count;
+    if let Some(head) = rows.head_mut() {
+        head.log_first = first;
+        head.log_from = head.log_from.max(first);
+    }
+    let whole = first >= turn.base + turn.len;
+    if whole {
+        rows.delete(key);
+    }
+    usize::try_from(count).unwrap_or(usize::MAX) + usize::from(whole)
+}
+
+/// Removes a session of which nothing is left but its frame.
+#[derive(Debug, Clone)]
+pub struct Retire {
+    /// The session.
+    pub session: SessionId,
+}
+
+impl Operation for Retire {
+    type Output = bool;
+
+    fn aggregate(&self) -> Aggregate {
+        Aggregate::Session(self.session.clone())
+    }
+
+    fn class(&self) -> Class {
+        Class { durable: false, admits: false }
+    }
+
+    fn needs(&self, have: &Working) -> Vec<Key> {
+        let mut keys = vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()];
+        if have.has(&Key::head()) {
+            let head = have.head();
+            let count = head.tlen.saturating_sub(head.log_first).min(FORGET_ROWS_MAX as u64);
+            keys.extend(entry_keys(head.log_first, count));
+            keys.push(Key::turn(head.turns));
+            keys.push(Key::chain(head.chain));
+        }
+        keys
+    }
+
+    /// Answers whether the session is gone.
+    fn decide(&self, _: &Situation, rows: &mut Working) -> Result<bool, Refusal> {
+        let head = rows.head();
+        let rests = head.open.is_none()
+            && head.lane.is_none()
+            && head.tlen.saturating_sub(head.log_first) <= FORGET_ROWS_MAX as u64
+            // Its last turn and its last chain are forgotten, so nothing happened for long.
+            && rows.row(&Key::turn(head.turns)).is_none()
+            && rows.row(&Key::chain(head.chain)).is_none()
+            && rows.get::<Inbox>(&Key::inbox()).is_none_or(|i| *i == Inbox::default())
+            && rows.get::<Live>(&Key::live()).is_none_or(|live| live.0.is_empty())
+            && rows.get::<Tails>(&Key::tails()).is_none_or(|tails| tails.0.is_empty());
+        if !rests {
+            return Ok(false);
+        }
+        for key in entry_keys(head.log_first, head.tlen.saturating_sub(head.log_first)) {
+            rows.delete(&key);
+        }
+        for key in [Key::inbox(), Key::live(), Key::tails(), Key::summary(), Key::head()] {
+            rows.delete(&key);
+        }
+        Ok(true)
+    }
+}

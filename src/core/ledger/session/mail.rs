@@ -1,0 +1,130 @@
+//! Putting items into the outbox: fixed ids, one line a destination. Used by every operation that
+//! posts. Must not know who delivers.
+
+use std::collections::BTreeMap;
+
+use crate::core::execution::{Address, PostSort};
+use crate::core::id::{ExecutionId, ItemId, SpoolId};
+use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
+use crate::core::ledger::{Key, Working};
+use crate::core::time::Timestamp;
+
+/// Ids of outbox items: each fixed by what the item says, so each is its own idempotency key.
+pub(super) mod name {
+    use crate::core::id::{ChainNo, ExecutionId, ItemId, TurnNo};
+
+    // An execution id is at most 200 bytes with its prefix only if it is short; ids made by
+    // `Register` are below 40 bytes, so these never fail.
+    fn id(text: String) -> Option<ItemId> {
+        ItemId::new(text).ok()
+    }
+    pub(crate) fn post(turn: TurnNo, i: usize) -> Option<ItemId> {
+        id(format!("post/{turn}/{i}"))
+    }
+    pub(crate) fn dead(turn: TurnNo) -> Option<ItemId> {
+        id(format!("dead/{turn}"))
+    }
+    pub(crate) fn kill(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("kill/{execution}"))
+    }
+    pub(crate) fn human(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("human/{execution}"))
+    }
+    pub(crate) fn late(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("late/{execution}"))
+    }
+    pub(crate) fn spent(chain: ChainNo) -> Option<ItemId> {
+        id(format!("spent/{chain}"))
+    }
+}
+
+/// The line an item stands in.
+pub(super) fn destination(address: &Address) -> String {
+    format!("{}/{}", address.surface, address.thread)
+}
+
+/// What enqueuing these items to these addresses must see.
+pub(super) fn needs<'a>(
+    have: &Working,
+    ids: impl IntoIterator<Item = Option<ItemId>>,
+    to: impl IntoIterator<Item = &'a Address>,
+) -> Vec<Key> {
+    let mut keys: Vec<Key> = ids.into_iter().flatten().map(|id| Key::item(&id)).collect();
+    keys.push(Key::tails());
+    if have.has(&Key::tails())
+        && let Some(tails) = have.get::<Tails>(&Key::tails())
+    {
+        let ends = to.into_iter().filter_map(|address| tails.0.get(&destination(address)));
+        keys.extend(ends.map(Key::item));
+    }
+    keys
+}
+
+/// A post, as an operation puts it.
+pub(super) struct Letter {
+    pub(super) id: Option<ItemId>,
+    pub(super) address: Address,
+    pub(super) text: String,
+    pub(super) sort: PostSort,
+    pub(super) receipt_of: Option<ExecutionId>,
+}
+
+/// Puts a post at the end of its destination's line. An item that is there already stays as it is.
+pub(super) fn post(rows: &mut Working, now: Timestamp, letter: Letter) {
+    let Some(id) = letter.id else { return };
+    let key = Key::item(&id);
+    if rows.get::<Item>(&key).is_some() {
+        return;
+    }
+    let to = destination(&letter.address);
+    let tails: BTreeMap<String, ItemId> =
+        rows.get::<Tails>(&Key::tails()).map(|t| t.0.clone()).unwrap_or_default();
+    let before = tails.get(&to);
+    if let Some(before) = before
+        && let Some(item) = rows.edit::<Item>(&Key::item(before))
+    {
+        item.next = Some(id.clone());
+    }
+    let at = if before.is_some() { None } else { Some(now) };
+    let errand = Errand::Post { address: letter.address, text: letter.text, sort: letter.sort };
+    rows.put(key, item(&id, errand, now, at, letter.receipt_of));
+    if let Some(tails) = rows.ensure::<Tails>(&Key::tails()) {
+        tails.0.insert(to, id);
+    }
+}
+
+/// Asks the home of an execution to end its process.
+pub(super) fn kill(
+    rows: &mut Working,
+    now: Timestamp,
+    execution: &ExecutionId,
+    spool: Option<SpoolId>,
+) {
+    let Some(id) = name::kill(execution) else { return };
+    let key = Key::item(&id);
+    if rows.get::<Item>(&key).is_none() {
+        let errand = Errand::Kill { execution: execution.clone(), spool };
+        rows.put(key, item(&id, errand, now, Some(now), None));
+    }
+}
+
+fn item(
+    id: &ItemId,
+    errand: Errand,
+    now: Timestamp,
+    at: Option<Timestamp>,
+    receipt_of: Option<ExecutionId>,
+) -> Item {
+    Item {
+        id: id.clone(),
+        errand,
+        receipt_of,
+        created_at: now,
+        at,
+        next: None,
+        tries: 0,
+        uncertain: false,
+        ended_at: None,
+        state: ItemState::Pending,
+    }
+}

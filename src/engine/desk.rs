@@ -1,0 +1,188 @@
+//! The one way in: arrivals and commands of people. Owns what a person hears when something is not
+//! taken. Must not know channels.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{Engine, LedgerError, effects, home};
+use crate::core::arrival::{Incoming, What};
+use crate::core::execution::{CancelledBy, Execution, Scope, State};
+use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId};
+use crate::core::ledger::row::{Head, Inbox, Live, RowType, Tails, Turn};
+use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop};
+use crate::core::ledger::{Aggregate, Key, Refusal};
+use crate::core::limits::MESSAGE_BYTES_MAX;
+use crate::core::output::clean;
+use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView};
+
+/// The desk of an engine.
+pub struct FrontDesk(pub Arc<Engine>);
+
+fn away(error: &LedgerError) -> DeskError {
+    DeskError::Away(format!("{error}; nothing is lost by sending it again"))
+}
+
+impl FrontDesk {
+    async fn take(&self, session: &SessionId, incoming: Incoming) -> Result<(), DeskError> {
+        let incoming = self.check(incoming)?;
+        let chain = self.0.settings.agent.allowance;
+        let accept = Accept { session: session.clone(), incoming, chain };
+        match self.0.ledger.run(&accept).await {
+            Ok(
+                Accepted::New(_)
+                | Accepted::Duplicate(_)
+                | Accepted::Late(_)
+                | Accepted::Changed(_)
+                | Accepted::Ignored,
+            ) => Ok(()),
+            Err(LedgerError::Refused(Refusal::Full(unread))) => Err(DeskError::Full(format!(
+                "{unread} messages here are not read yet; wait for an answer, or `stop`"
+            ))),
+            Err(error) => Err(away(&error)),
+        }
+    }
+
+    fn check(&self, mut incoming: Incoming) -> Result<Incoming, DeskError> {
+        match &mut incoming.what {
+            What::Message { text } | What::Edit { text, .. } => {
+                if text.len() > MESSAGE_BYTES_MAX {
+                    return Err(DeskError::Invalid(format!(
+                        "a message has at most {MESSAGE_BYTES_MAX} bytes, this has {}; send it in \
+                         parts or as a file",
+                        text.len()
+                    )));
+                }
+                *text = self.0.ports.redactor.redact(&clean(text)).into_owned();
+                if text.trim().is_empty() {
+                    return Err(DeskError::Invalid("the message is empty".into()));
+                }
+            }
+            What::Deletion { .. } => {}
+        }
+        Ok(incoming)
+    }
+
+    async fn cancel(
+        &self,
+        session: &SessionId,
+        by: &Principal,
+        execution: ExecutionId,
+        press: PressId,
+    ) -> Result<Done, DeskError> {
+        let by = CancelledBy::Person { principal: by.clone(), press };
+        let cancel = Cancel { session: session.clone(), execution, by };
+        match self.0.ledger.run(&cancel).await {
+            Ok(CancelAnswer::Cancelling(_)) => {
+                home::cancel(&self.0, session, &cancel.execution).await;
+                Ok(Done::Cancelling)
+            }
+            Ok(CancelAnswer::Over(status)) => Ok(Done::Over(status)),
+            Err(LedgerError::Refused(Refusal::Unknown)) => Ok(Done::Unknown),
+            Err(error) => Err(away(&error)),
+        }
+    }
+
+    async fn stop(
+        &self,
+        session: &SessionId,
+        by: &Principal,
+        scope: Scope,
+        stop: StopId,
+    ) -> Result<Done, DeskError> {
+        let source_at = self.0.ports.clock.now();
+        let by = by.clone();
+        let stop = Stop { session: session.clone(), scope, stop, source_at, by };
+        match self.0.ledger.run(&stop).await {
+            Ok(answer) => {
+                self.0.interrupt(session);
+                Ok(Done::Stopped { ended: answer.ended, turn: answer.turn })
+            }
+            Err(error) => Err(away(&error)),
+        }
+    }
+
+    async fn look(&self, session: &SessionId) -> Result<SessionView, LedgerError> {
+        let store = &self.0.ports.store;
+        let aggregate = Aggregate::Session(session.clone());
+        let keys = [Key::head(), Key::inbox(), Key::live(), Key::tails()];
+        let rows = store.load(&aggregate, &keys).await?.rows;
+        let row = |i: usize| rows.get(i).and_then(Option::as_ref);
+        let head = row(0).and_then(Head::of).cloned().unwrap_or_default();
+        let inbox = row(1).and_then(Inbox::of).cloned().unwrap_or_default();
+        let ids = row(2).and_then(Live::of).cloned().unwrap_or_default();
+        let unposted = row(3).and_then(Tails::of).map_or(0, |tails| tails.0.len());
+        let turn = match head.open {
+            Some(no) => {
+                let rows = store.load(&aggregate, &[Key::turn(no)]).await?.rows;
+                let turn = rows.into_iter().flatten().next();
+                turn.as_ref().and_then(Turn::of).map(|turn| (turn.no, turn.attempt))
+            }
+            None => None,
+        };
+        let keys: Vec<Key> = ids.0.iter().map(Key::execution).collect();
+        let live = store.load(&aggregate, &keys).await?.rows;
+        let live = live.iter().flatten().filter_map(Execution::of).cloned();
+        Ok(SessionView {
+            turn,
+            people: inbox.people.len(),
+            notices: inbox.notices.len(),
+            stopped: head.stopped.is_some(),
+            not_before: head.open.filter(|_| head.lane.is_none()).map(|_| head.not_before),
+            live: live.filter(home::is_live).collect(),
+            ended: effects::ended(&self.0, session).await?,
+            unposted,
+        })
+    }
+}
+
+impl Desk for FrontDesk {
+    fn accept<'a>(
+        &'a self,
+        session: &'a SessionId,
+        incoming: Incoming,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        self.take(session, incoming).boxed()
+    }
+
+    fn command<'a>(
+        &'a self,
+        session: &'a SessionId,
+        by: &'a Principal,
+        command: Command,
+    ) -> BoxFuture<'a, Result<Done, DeskError>> {
+        async move {
+            match command {
+                Command::Cancel { execution, press } => {
+                    self.cancel(session, by, execution, press).await
+                }
+                Command::Stop { scope, stop } => self.stop(session, by, scope, stop).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>> {
+        async move { self.look(session).await.map_err(|error| away(&error)) }.boxed()
+    }
+
+    fn glance<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Glance>> {
+        async move {
+            // Only what this session has: an id of another one shows nothing.
+            let known = home::find(&self.0, session, execution).await.ok().flatten()?;
+            let live = self.0.ports.launcher.glance(session, execution).await;
+            match known.state {
+                State::Ended(outcome) => {
+                    Some(Glance { stdout: outcome.stdout, stderr: outcome.stderr, stalled: false })
+                }
+                State::Registered | State::Running | State::Cancelling => live,
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,201 @@
+//! What the tools do: actions of the model on the ledger and the launcher. Owns the waiting inside
+//! a tool call. Must not know how a result is worded; `tools` does.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{Engine, LedgerError, home, turn_task};
+use crate::core::execution::{CancelledBy, Execution, Kind, State};
+use crate::core::id::{EntryNo, ExecutionId, SessionId};
+use crate::core::ledger::row::RowType;
+use crate::core::ledger::session::{Cancel, CancelAnswer, Register, Token};
+use crate::core::ledger::{Aggregate, Key, Refusal};
+use crate::core::limits::OVERDUE_MS;
+use crate::core::transcript::Call;
+use crate::core::turn::Input;
+use crate::ports::{Launch, StoreError};
+use crate::tools::{self, Action, StartScript, Tool, ToolError, silence, trigger, watch};
+
+/// Executions that have ended and are still listed.
+const ENDED_LISTED_MAX: usize = 10;
+
+/// Which call.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) token: &'a Token,
+    pub(super) entry: EntryNo,
+    pub(super) call: u32,
+}
+
+/// A result, and the execution whose completion it brings.
+type Answered = Result<(Value, Option<ExecutionId>), ToolError>;
+
+/// Runs one call to its result.
+pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], call: Call) -> Input {
+    let answered = match tools::parse(declared, &call.name, &call.arguments) {
+        Ok(Action::StartScript(start)) => start_script(engine, at, start).await,
+        Ok(Action::ListWatchers) => list(engine, at).await,
+        Ok(Action::CancelWatcher { id }) => cancel(engine, at, &id).await,
+        Ok(Action::WatcherOutput { id, tail_lines }) => output(engine, at, &id, tail_lines).await,
+        Ok(Action::StaySilent { .. }) => Ok((silence::accepted(), None)),
+        Err(error) => Err(error),
+    };
+    let (result, collect) = answered.unwrap_or_else(|error| (error.to_result(), None));
+    Input::ToolDone { call: at.call, result, collect }
+}
+
+fn away(error: &LedgerError) -> ToolError {
+    watch::unavailable(&error.to_string())
+}
+
+fn unread(error: &StoreError) -> ToolError {
+    watch::unavailable(&error.to_string())
+}
+
+/// The record comes first and durably; the id is given at once; the process is launched beside.
+async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> Answered {
+    match engine.ports.launcher.check_syntax(&start.python).await {
+        Ok(None) => {}
+        Ok(Some(fault)) => return Err(trigger::syntax_error(&fault, &start.python)),
+        Err(error) => return Err(trigger::not_launched(&error)),
+    }
+    let register = Register {
+        token: at.token.clone(),
+        call: (at.entry, at.call),
+        request: fingerprint(&start),
+        prefix: trigger::id_prefix(&start.name),
+        kind: Kind::Script,
+        name: start.name.clone(),
+        notify: start.notify,
+        key: start.key.clone(),
+        timeout_ms: start.timeout_seconds * 1_000,
+        home: engine.home.clone(),
+        boot: engine.settings.boot.clone(),
+    };
+    let registered = match engine.ledger.run(&register).await {
+        Ok(registered) => registered,
+        Err(LedgerError::Refused(refusal)) => return Err(trigger::refused(&refusal)),
+        Err(error) => return Err(away(&error)),
+    };
+    // A repeat is answered from its start key; whether it was launched, its home knows.
+    if registered.fresh {
+        let launch = Launch {
+            session: at.token.session.clone(),
+            execution: registered.id.clone(),
+            python: start.python,
+            timeout_ms: register.timeout_ms,
+            grace_ms: engine.settings.grace_ms,
+        };
+        home::launch(engine, launch);
+    }
+    Ok((trigger::started(&registered.id, &start.name), None))
+}
+
+/// Another request with the same start key is a conflict.
+fn fingerprint(start: &StartScript) -> String {
+    let mut hash = Sha256::new();
+    for part in [start.name.as_bytes(), start.python.as_bytes()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(start.timeout_seconds.to_le_bytes());
+    hash.update(format!("{:?}{:?}", start.key, start.notify));
+    format!("{:x?}", hash.finalize())
+}
+
+async fn list(engine: &Arc<Engine>, at: At<'_>) -> Answered {
+    let live = turn_task::live(engine, at.token).await.map_err(|error| unread(&error))?;
+    let ended = ended(engine, &at.token.session).await.map_err(|error| unread(&error))?;
+    Ok((watch::listed(&live, &ended, engine.ports.clock.now()), None))
+}
+
+/// The last executions that have ended, newest first.
+pub(super) async fn ended(
+    engine: &Engine,
+    session: &SessionId,
+) -> Result<Vec<Execution>, StoreError> {
+    let mut ended: Vec<Execution> = all(engine, session)
+        .await?
+        .into_iter()
+        .filter(|execution| execution.state.is_ended())
+        .collect();
+    ended.sort_by(|a, b| b.ended_at.cmp(&a.ended_at).then_with(|| b.id.cmp(&a.id)));
+    ended.truncate(ENDED_LISTED_MAX);
+    Ok(ended)
+}
+
+async fn all(engine: &Engine, session: &SessionId) -> Result<Vec<Execution>, StoreError> {
+    let aggregate = Aggregate::Session(session.clone());
+    let mut after = Key::stored("x/");
+    let mut found = vec![];
+    loop {
+        let page = engine.ports.store.rows(&aggregate, Some(&after), 200).await?;
+        let Some((last, _)) = page.last() else { return Ok(found) };
+        after = last.clone();
+        let before = found.len();
+        let total = page.len();
+        found.extend(page.iter().filter_map(|(_, row)| Execution::of(row)).cloned());
+        if found.len() - before < total {
+            return Ok(found);
+        }
+    }
+}
+
+async fn find(engine: &Engine, at: At<'_>, id: &ExecutionId) -> Result<Execution, ToolError> {
+    let aggregate = Aggregate::Session(at.token.session.clone());
+    let loaded = engine.ports.store.load(&aggregate, &[Key::execution(id)]).await;
+    let rows = loaded.map_err(|error| unread(&error))?.rows;
+    if let Some(execution) = rows.into_iter().flatten().next().as_ref().and_then(Execution::of) {
+        return Ok(execution.clone());
+    }
+    let known = all(engine, &at.token.session).await.map_err(|error| unread(&error))?;
+    Err(watch::unknown(id, &known))
+}
+
+async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> Answered {
+    let id = watch::resolve(&at.token.session, id)?;
+    let execution = find(engine, at, &id).await?;
+    let glance = match execution.state {
+        State::Ended(_) => None,
+        State::Registered | State::Running | State::Cancelling => {
+            engine.ports.launcher.glance(&at.token.session, &id).await
+        }
+    };
+    let now = engine.ports.clock.now();
+    Ok((watch::output(&execution, glance.as_ref(), tail_lines, now), None))
+}
+
+/// Asks for the end and waits for it, at most the grace; the result is delivered right here.
+async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
+    let id = watch::resolve(&at.token.session, id)?;
+    let mut ends = engine.ends.subscribe();
+    let operation =
+        Cancel { session: at.token.session.clone(), execution: id.clone(), by: CancelledBy::Model };
+    match engine.ledger.run(&operation).await {
+        Ok(CancelAnswer::Cancelling(_)) => home::cancel(engine, &at.token.session, &id).await,
+        Ok(CancelAnswer::Over(_)) => {
+            let execution = find(engine, at, &id).await?;
+            return Err(watch::already_over(&execution));
+        }
+        Err(LedgerError::Refused(Refusal::Unknown)) => {
+            find(engine, at, &id).await?;
+        }
+        Err(error) => return Err(away(&error)),
+    }
+    let until = engine.ports.clock.now().plus_ms(engine.settings.grace_ms + OVERDUE_MS / 2);
+    loop {
+        let execution = find(engine, at, &id).await?;
+        if let State::Ended(outcome) = &execution.state {
+            return Ok((watch::cancelled(&execution, outcome), Some(id)));
+        }
+        tokio::select! {
+            // Lagging is a reason to look again as well.
+            _ = ends.recv() => {}
+            () = engine.ports.clock.sleep_until(until) => {
+                return Ok((watch::cancelling(&execution), None));
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The spool as a home of executions: launching, letting run, ending, and hearing of the end.
+//! Owns the way of every exit into the ledger. Must not know processes.
+
+use std::sync::Arc;
+
+use super::{Engine, LedgerError, watcher};
+use crate::core::execution::{Execution, Outcome, State, Status};
+use crate::core::id::{ExecutionId, SessionId};
+use crate::core::ledger::row::RowType;
+use crate::core::ledger::session::{Complete, Completed, Go, Started};
+use crate::core::ledger::{Aggregate, Index, Key, Refusal};
+use crate::core::limits::BACKOFF_MS_MAX;
+use crate::ports::{ExitSink, Launch, Member, StoreError};
+
+/// First wait before an exit is reported again.
+const REPORT_AGAIN_MS: u64 = 500;
+
+/// Begins to look after wishes to end what lives here.
+pub(super) fn start(engine: &Arc<Engine>) {
+    let index = Index::Wish(engine.home.clone());
+    let watched = watcher::watch(Arc::clone(engine), index, |engine, member| async move {
+        if let (Some(session), Some(id)) = (member.aggregate.session(), id_of(&member)) {
+            cancel(&engine, session, &id).await;
+        }
+    });
+    engine.tasks.spawn(watched);
+}
+
+pub(super) fn id_of(member: &Member) -> Option<ExecutionId> {
+    ExecutionId::new(member.key.as_str().strip_prefix("x/")?).ok()
+}
+
+/// Launches beside the turn: the id is given before.
+pub(super) fn launch(engine: &Arc<Engine>, launch: Launch) {
+    let engine = Arc::clone(engine);
+    let tasks = engine.tasks.clone();
+    tasks.spawn(async move {
+        let (session, id) = (launch.session.clone(), launch.execution.clone());
+        let launched = engine.ports.launcher.launch(launch).await;
+        let told = match launched {
+            Ok(()) => let_run(&engine, &session, &id).await,
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(what) = told {
+            tracing::warn!(session.id = %session, execution.id = %id, what = %what,
+                "an execution cannot be started");
+            let outcome = Outcome::bare(Status::Failed, what);
+            report(&engine, &session, &id, outcome).await;
+        }
+    });
+}
+
+/// The process runs on only after the ledger says so.
+async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Result<(), String> {
+    let started = Started {
+        session: session.clone(),
+        execution: id.clone(),
+        boot: engine.settings.boot.clone(),
+    };
+    let go = loop {
+        match engine.ledger.run(&started).await {
+            Ok(go) => break go,
+            Err(LedgerError::Refused(Refusal::Ended(_) | Refusal::Fenced | Refusal::Unknown)) => {
+                return tell(engine.ports.launcher.kill(session, id).await);
+            }
+            Err(error) => {
+                tracing::warn!(execution.id = %id, error = %error, "a start is not recorded");
+                let at = engine.ports.clock.now().plus_ms(REPORT_AGAIN_MS);
+                engine.ports.clock.sleep_until(at).await;
+            }
+        }
+    };
+    follow(engine, session, id, go).await
+}
+
+/// Does with a waiting process what the ledger answered.
+pub(super) async fn follow(
+    engine: &Engine,
+    session: &SessionId,
+    id: &ExecutionId,
+    go: Go,
+) -> Result<(), String> {
+    tell(match go {
+        Go::Run => engine.ports.launcher.go(session, id).await,
+        Go::Cancel => engine.ports.launcher.cancel(session, id).await,
+    })
+}
+
+fn tell(done: Result<(), crate::ports::LaunchError>) -> Result<(), String> {
+    done.map_err(|error| error.to_string())
+}
+
+/// Asks the process to end; its end is reported like any other. A failure is tried again at the
+/// next sweep: the wish stands in the index.
+pub(super) async fn cancel(engine: &Engine, session: &SessionId, id: &ExecutionId) {
+    if let Err(error) = engine.ports.launcher.cancel(session, id).await {
+        tracing::warn!(session.id = %session, execution.id = %id, error = %error,
+            "an execution cannot be cancelled now");
+    }
+}
+
+/// Takes an end into the ledger, until it is there.
+pub(super) async fn report(
+    engine: &Engine,
+    session: &SessionId,
+    id: &ExecutionId,
+    outcome: Outcome,
+) {
+    let complete = Complete {
+        session: session.clone(),
+        execution: id.clone(),
+        outcome,
+        boot: engine.settings.boot.clone(),
+    };
+    let mut wait_ms = REPORT_AGAIN_MS;
+    loop {
+        match engine.ledger.run(&complete).await {
+            Ok(completed) => {
+                tracing::info!(session.id = %session, execution.id = %id,
+                    status = complete.outcome.status.word(), completed = ?completed,
+                    "an execution ended");
+                if completed != Completed::Late {
+                    engine.ports.launcher.settled(session, id).await;
+                }
+                let _ = engine.ends.send(());
+                return;
+            }
+            Err(LedgerError::Refused(refusal)) => {
+                tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
+                    "an end is not taken");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(session.id = %session, execution.id = %id, error = %error,
+                    "an end is not recorded yet; its record waits in the spool");
+                let at = engine.ports.clock.now().plus_ms(wait_ms);
+                wait_ms = (wait_ms * 2).min(BACKOFF_MS_MAX);
+                tokio::select! {
+                    () = engine.shutdown.cancelled() => return,
+                    () = engine.ports.clock.sleep_until(at) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Hears of ends for the engine. The launcher is made before the engine, so it is bound later.
+#[derive(Default)]
+pub struct Exits {
+    engine: std::sync::OnceLock<std::sync::Weak<Engine>>,
+}
+
+impl Exits {
+    /// From now on ends go to this engine; what was said before is found again at its start.
+    pub fn bind(&self, engine: &Arc<Engine>) {
+        let _ = self.engine.set(Arc::downgrade(engine));
+    }
+}
+
+impl ExitSink for Exits {
+    fn exited(&self, session: SessionId, execution: ExecutionId, outcome: Outcome) {
+        let Some(engine) = self.engine.get().and_then(std::sync::Weak::upgrade) else { return };
+        let tasks = engine.tasks.clone();
+        tasks.spawn(async move { report(&engine, &session, &execution, outcome).await });
+    }
+}
+
+/// An execution as the store has it.
+pub(super) async fn find(
+    engine: &Engine,
+    session: &SessionId,
+    id: &ExecutionId,
+) -> Result<Option<Execution>, StoreError> {
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ports.store.load(&aggregate, &[Key::execution(id)]).await?.rows;
+    Ok(rows.into_iter().flatten().next().as_ref().and_then(Execution::of).cloned())
+}
+
+/// Is it there and not over?
+pub(super) fn is_live(execution: &Execution) -> bool {
+    !matches!(execution.state, State::Ended(_))
+}

@@ -1,0 +1,168 @@
+//! Delivers what the outbox holds: posts to channels, errands to the spool. Owns leasing and
+//! settling items. The only place that posts.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Engine, watcher};
+use crate::core::execution::{Address, Home, PostSort};
+use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
+use crate::core::ledger::row::{Errand, Item};
+use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
+use crate::core::ledger::{Index, Operation};
+use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX};
+use crate::ports::{ChannelError, Member, Post};
+
+/// Tries to settle an item that the store does not answer; after them the lease runs out.
+const SETTLE_TRIES_MAX: u32 = 5;
+/// Wait between them.
+const SETTLE_WAIT_MS: u64 = 500;
+
+/// Begins to deliver.
+pub(super) fn start(engine: &Arc<Engine>) {
+    for index in [Index::Outbox, Index::Relay] {
+        let watched = watcher::watch(Arc::clone(engine), index, |engine, member| async move {
+            take(&engine, &member);
+        });
+        engine.tasks.spawn(watched);
+    }
+}
+
+/// One task an item, unless it has one.
+fn take(engine: &Arc<Engine>, member: &Member) {
+    let Some(session) = member.aggregate.session().cloned() else { return };
+    let Some(item) = member.key.as_str().strip_prefix("m/").and_then(|id| ItemId::new(id).ok())
+    else {
+        return;
+    };
+    let name = format!("{session} {item}");
+    {
+        let mut delivering = engine.delivering.lock().unwrap_or_else(PoisonError::into_inner);
+        if !delivering.insert(name.clone()) {
+            return;
+        }
+    }
+    let engine = Arc::clone(engine);
+    let tasks = engine.tasks.clone();
+    tasks.spawn(async move {
+        let here = Here { engine: Arc::clone(&engine), name };
+        deliver(&engine, &session, &item).await;
+        drop(here);
+    });
+}
+
+/// Frees the item for its next try, also when the task panics.
+struct Here {
+    engine: Arc<Engine>,
+    name: String,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let mut delivering = self.engine.delivering.lock().unwrap_or_else(PoisonError::into_inner);
+        delivering.remove(&self.name);
+    }
+}
+
+async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
+    let Ok(lease) = LeaseId::new(engine.ports.ids.fresh()) else { return };
+    let operation = LeaseItem { session: session.clone(), item: id.clone(), lease: lease.clone() };
+    let item = match engine.ledger.run(&operation).await {
+        Ok(Leased::Item(item)) => item,
+        Ok(Leased::Dead) => {
+            tracing::error!(session.id = %session, item.id = %id, "a post was given up: too old");
+            return;
+        }
+        Err(error) => {
+            tracing::debug!(session.id = %session, item.id = %id, error = %error, "not leased");
+            return;
+        }
+    };
+    let done = match &item.errand {
+        Errand::Post { address, text, sort } => {
+            post(engine, session, &item, (address, text, *sort)).await
+        }
+        Errand::Kill { execution, spool } => kill(engine, session, execution, spool.as_ref()).await,
+    };
+    let (session, item_id) = (session.clone(), id.clone());
+    match done {
+        Ok(receipt) => settle(engine, &DoneItem { session, item: item_id, receipt }).await,
+        Err(ChannelError::Never { what }) => {
+            tracing::error!(session.id = %session, item.id = %id, what = %what, "a dead letter");
+            let retry = Retry::Never(what);
+            settle(engine, &FailItem { session, item: item_id, lease, retry }).await;
+        }
+        Err(ChannelError::Retry { what, after_ms }) => {
+            tracing::warn!(session.id = %session, item.id = %id, what = %what, "not delivered yet");
+            let wait_ms = wait_ms(item.tries).max(after_ms);
+            let at = engine.ports.clock.now().plus_ms(wait_ms);
+            let retry = Retry::At { at, uncertain: false };
+            settle(engine, &FailItem { session, item: item_id, lease, retry }).await;
+        }
+    }
+}
+
+fn wait_ms(tries: u32) -> u64 {
+    BACKOFF_FIRST_MS.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(BACKOFF_MS_MAX)
+}
+
+async fn post(
+    engine: &Engine,
+    session: &SessionId,
+    item: &Item,
+    what: (&Address, &str, PostSort),
+) -> Result<String, ChannelError> {
+    let (address, text, sort) = what;
+    let Some(channel) = engine.channel(&address.surface) else {
+        let what = format!("nobody serves {} here; it waits for a bot that does", address.surface);
+        return Err(ChannelError::Retry { what, after_ms: BACKOFF_MS_MAX });
+    };
+    let post = Post {
+        item: item.id.clone(),
+        session: session.clone(),
+        address: address.clone(),
+        text: engine.ports.redactor.redact(text).into_owned(),
+        sort,
+        may_repeat: item.uncertain,
+    };
+    channel.post(post).await
+}
+
+/// A process that the ledger has ended is killed by the spool that holds it.
+async fn kill(
+    engine: &Engine,
+    session: &SessionId,
+    execution: &ExecutionId,
+    spool: Option<&SpoolId>,
+) -> Result<String, ChannelError> {
+    match spool {
+        Some(spool) if engine.home == Home::Spool(spool.clone()) => {
+            match engine.ports.launcher.kill(session, execution).await {
+                Ok(()) => Ok("killed or gone".into()),
+                Err(error) => Err(ChannelError::Retry { what: error.to_string(), after_ms: 0 }),
+            }
+        }
+        Some(spool) => {
+            let what = format!("it lives in the spool {spool}, which another bot holds");
+            Err(ChannelError::Retry { what, after_ms: BACKOFF_MS_MAX })
+        }
+        None => Ok("it died with its process".into()),
+    }
+}
+
+/// A settling that is lost leaves the lease to run out; the item is then delivered again, marked.
+async fn settle<O: Operation>(engine: &Engine, operation: &O) {
+    for _ in 0..SETTLE_TRIES_MAX {
+        match engine.ledger.run(operation).await {
+            Ok(_) => return,
+            Err(error) if error.refusal().is_some() => {
+                tracing::debug!(error = %error, "an item was settled by somebody else");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "an item cannot be settled yet");
+                let at = engine.ports.clock.now().plus_ms(SETTLE_WAIT_MS);
+                engine.ports.clock.sleep_until(at).await;
+            }
+        }
+    }
+}

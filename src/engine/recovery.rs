@@ -1,0 +1,175 @@
+//! What a start finds: earlier boots, the spool, open turns. Owns the order: beat, bury, adopt the
+//! whole spool, only then anything else. Every step may be cut and run again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Engine, LedgerError, home};
+use crate::core::execution::{Home, Outcome, Status};
+use crate::core::id::{BootId, ExecutionId, SessionId};
+use crate::core::ledger::node::{Beat, Bury};
+use crate::core::ledger::session::{Adopt, Go, HomeLost};
+use crate::core::ledger::{Aggregate, Index, Refusal};
+use crate::ports::{Found, LaunchError, Member, SpoolEntry, StoreError};
+
+/// Members read at a time.
+const PAGE: usize = 256;
+
+/// Why a start cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoveryError {
+    /// The ledger refuses, or its store does not answer.
+    #[error("the start cannot be recorded: {0}")]
+    Ledger(#[from] LedgerError),
+    /// The store does not answer.
+    #[error("the store cannot be read: {0}")]
+    Store(#[from] StoreError),
+    /// The spool cannot be read.
+    #[error("the spool cannot be read: {0}")]
+    Spool(#[from] LaunchError),
+}
+
+/// What a start found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Earlier boots that are buried now.
+    pub buried: usize,
+    /// Executions that run on.
+    pub adopted: usize,
+    /// Executions whose end was waiting in the spool, or is lost.
+    pub ended: usize,
+    /// Spool entries that the store does not know: killed, kept a day.
+    pub unknown: Vec<String>,
+}
+
+/// Takes over from earlier boots.
+pub(super) async fn restore(engine: &Arc<Engine>) -> Result<Restored, RecoveryError> {
+    let mut restored = Restored::default();
+    let spool = Some(engine.ports.launcher.spool());
+    let boot = engine.settings.boot.clone();
+    engine.ledger.run(&Beat { boot, spool }).await?;
+    if engine.settings.sole {
+        restored.buried = bury_others(engine).await?;
+    }
+    let found = engine.ports.launcher.adopt().await?;
+    let mut known = BTreeSet::new();
+    for entry in found {
+        known.insert((entry.session.clone(), entry.execution.clone()));
+        adopt(engine, entry, &mut restored).await?;
+    }
+    never_started(engine, &known, &mut restored).await?;
+    Ok(restored)
+}
+
+async fn pages(engine: &Engine, index: &Index) -> Result<Vec<Member>, StoreError> {
+    let mut all: Vec<Member> = vec![];
+    loop {
+        let page = engine.ports.store.members(index, u64::MAX, all.last(), PAGE).await?;
+        let last = page.len() < PAGE;
+        all.extend(page);
+        if last {
+            return Ok(all);
+        }
+    }
+}
+
+/// This boot holds the store alone, so every other one is dead.
+async fn bury_others(engine: &Engine) -> Result<usize, RecoveryError> {
+    let mut buried = 0;
+    for member in pages(engine, &Index::Nodes).await? {
+        let Aggregate::Node(boot) = &member.aggregate else { continue };
+        if *boot == engine.settings.boot {
+            continue;
+        }
+        engine.ledger.run(&Bury { boot: boot.clone(), seen: 0 }).await?;
+        process_lost(engine, boot).await?;
+        buried += 1;
+    }
+    Ok(buried)
+}
+
+async fn process_lost(engine: &Engine, boot: &BootId) -> Result<(), RecoveryError> {
+    for member in pages(engine, &Index::Home(Home::Process(boot.clone()))).await? {
+        let (Some(session), Some(execution)) = (member.aggregate.session(), home::id_of(&member))
+        else {
+            continue;
+        };
+        let lost = HomeLost { session: session.clone(), execution, boot: boot.clone() };
+        engine.ledger.run(&lost).await?;
+    }
+    Ok(())
+}
+
+async fn adopt(
+    engine: &Arc<Engine>,
+    entry: SpoolEntry,
+    restored: &mut Restored,
+) -> Result<(), RecoveryError> {
+    let SpoolEntry { session, execution, found } = entry;
+    let held = found == Found::Held;
+    let adopted = take_over(engine, &session, &execution, held).await;
+    match (adopted, found) {
+        (Ok(go), Found::Held) => {
+            restored.adopted += 1;
+            if let Err(what) = home::follow(engine, &session, &execution, go).await {
+                tracing::warn!(execution.id = %execution, what = %what, "it cannot be told to go");
+            }
+        }
+        (Ok(_) | Err(LedgerError::Refused(Refusal::Ended(_))), Found::Ended(outcome)) => {
+            restored.ended += 1;
+            home::report(engine, &session, &execution, outcome).await;
+        }
+        (Err(LedgerError::Refused(Refusal::Ended(_))), Found::Held) => {
+            // The ledger has ended it; its process has not heard.
+            engine.ports.launcher.kill(&session, &execution).await?;
+        }
+        (Err(LedgerError::Refused(Refusal::Unknown | Refusal::Fenced)), found) => {
+            let name = execution.within(&session);
+            tracing::warn!(execution.id = %name, "the store does not know a spool entry");
+            if found == Found::Held {
+                engine.ports.launcher.kill(&session, &execution).await?;
+            }
+            restored.unknown.push(name);
+        }
+        (Err(error), _) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+async fn take_over(
+    engine: &Engine,
+    session: &SessionId,
+    execution: &ExecutionId,
+    held: bool,
+) -> Result<Go, LedgerError> {
+    let adopt = Adopt {
+        session: session.clone(),
+        execution: execution.clone(),
+        home: engine.home.clone(),
+        to: engine.settings.boot.clone(),
+        held,
+    };
+    engine.ledger.run(&adopt).await
+}
+
+/// What the ledger has in this spool and the spool has not was never launched.
+async fn never_started(
+    engine: &Arc<Engine>,
+    known: &BTreeSet<(SessionId, ExecutionId)>,
+    restored: &mut Restored,
+) -> Result<(), RecoveryError> {
+    for member in pages(engine, &Index::Home(engine.home.clone())).await? {
+        let (Some(session), Some(execution)) = (member.aggregate.session(), home::id_of(&member))
+        else {
+            continue;
+        };
+        if known.contains(&(session.clone(), execution.clone())) {
+            continue;
+        }
+        take_over(engine, session, &execution, false).await?;
+        let outcome = Outcome::bare(Status::Lost, "never-started");
+        home::report(engine, session, &execution, outcome).await;
+        restored.ended += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Looks after what no event woke: executions whose time has come, rows past their retention,
+//! the node's own beat. Owns nothing else. Must not decide; the operations look again.
+
+use std::sync::Arc;
+
+use super::{Engine, home, watcher};
+use crate::core::ledger::node::{Beat, ForgetNode};
+use crate::core::ledger::session::{Forget, Overdue, Retire};
+use crate::core::ledger::{Aggregate, Index};
+use crate::core::limits::RENEW_MS;
+use crate::ports::Member;
+
+/// Begins to sweep.
+pub(super) fn start(engine: &Arc<Engine>) {
+    let due = watcher::watch(Arc::clone(engine), Index::Due, |engine, member| async move {
+        overdue(&engine, &member).await;
+    });
+    engine.tasks.spawn(due);
+    let expire = watcher::watch(Arc::clone(engine), Index::Expire, |engine, member| async move {
+        forget(&engine, &member).await;
+    });
+    engine.tasks.spawn(expire);
+    if !engine.settings.sole {
+        let engine = Arc::clone(engine);
+        let tasks = engine.tasks.clone();
+        tasks.spawn(async move { beat(&engine).await });
+    }
+}
+
+async fn overdue(engine: &Arc<Engine>, member: &Member) {
+    let (Some(session), Some(execution)) = (member.aggregate.session(), home::id_of(member)) else {
+        return;
+    };
+    let operation = Overdue { session: session.clone(), execution, buried: None };
+    match engine.ledger.run(&operation).await {
+        Ok(ended) => {
+            if ended {
+                tracing::warn!(session.id = %session, execution.id = %operation.execution,
+                    "the ledger ended an execution that its home did not");
+                let _ = engine.ends.send(());
+            }
+        }
+        Err(error) => {
+            tracing::debug!(session.id = %session, error = %error, "not overdue");
+        }
+    }
+}
+
+async fn forget(engine: &Arc<Engine>, member: &Member) {
+    let forgotten = match &member.aggregate {
+        Aggregate::Session(session) => {
+            let forget = Forget { session: session.clone(), keys: vec![member.key.clone()] };
+            match engine.ledger.run(&forget).await {
+                Ok(0) => Ok(()),
+                Ok(_) => {
+                    let retire = Retire { session: session.clone() };
+                    engine.ledger.run(&retire).await.map(|_| ())
+                }
+                Err(error) => Err(error),
+            }
+        }
+        Aggregate::Node(boot) => {
+            engine.ledger.run(&ForgetNode { boot: boot.clone() }).await.map(|_| ())
+        }
+    };
+    if let Err(error) = forgotten {
+        tracing::debug!(aggregate = %member.aggregate, error = %error, "not forgotten");
+    }
+}
+
+/// Where one boot holds the store, nobody asks whether it lives.
+async fn beat(engine: &Arc<Engine>) {
+    let spool = Some(engine.ports.launcher.spool());
+    let operation = Beat { boot: engine.settings.boot.clone(), spool };
+    loop {
+        let at = engine.ports.clock.now().plus_ms(RENEW_MS);
+        tokio::select! {
+            () = engine.shutdown.cancelled() => return,
+            () = engine.ports.clock.sleep_until(at) => {}
+        }
+        if let Err(error) = engine.ledger.run(&operation).await {
+            tracing::error!(error = %error, "this node's beat is not taken");
+        }
+    }
+}

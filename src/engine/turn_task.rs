@@ -1,0 +1,441 @@
+//! Runs one turn: feeds the turn machine with what happened and does what it asks for. Owns the
+//! model call and the tool calls under way. Must not decide anything that the machine decides.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio_util::sync::CancellationToken;
+
+use super::{Engine, LedgerError, effects, lanes};
+use crate::core::budget::ChainLeft;
+use crate::core::execution::Execution;
+use crate::core::id::{EntryNo, Nonce};
+use crate::core::ledger::row::{Chain, Head, Live, RowType, Summary, Turn as TurnRow};
+use crate::core::ledger::session::{
+    Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
+};
+use crate::core::ledger::{Aggregate, Key, Refusal};
+use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
+use crate::core::message::{Answer, Delta, ModelError, Request};
+use crate::core::policy::{Family, Role};
+use crate::core::prompt::{self, PromptParts};
+use crate::core::render::{self, Prompted};
+use crate::core::time::Timestamp;
+use crate::core::transcript::{Entry, Origin};
+use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
+use crate::ports::{Progress, StoreError};
+use crate::tools::{self, Tool, Wiring};
+
+/// Wait before an operation is sent again that the store did not answer.
+const STORE_RETRY_MS: u64 = 1_000;
+
+/// A forgotten chain is a spent one.
+const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
+
+type Calls<'a> = FuturesUnordered<BoxFuture<'a, Input>>;
+type Asked<'a> = Option<BoxFuture<'a, Input>>;
+
+/// Runs the turn to its commit, its release, or until somebody else has its lane.
+pub(super) async fn run(
+    engine: &Arc<Engine>,
+    token: Token,
+    turn: TurnRow,
+    stop: &CancellationToken,
+) {
+    let log = loop {
+        match Log::load(engine, &token, &turn).await {
+            Ok(log) => break log,
+            Err(error) => {
+                tracing::warn!(session.id = %token.session, error = %error, "a log cannot be read");
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = engine.shutdown.cancelled() => return,
+                    () = engine.ports.clock.sleep_until(soon(engine)) => {}
+                }
+            }
+        }
+    };
+    let declared = tools::toolbox(&engine.settings.agent.wiring);
+    let task = Task { engine, token, turn, declared, log };
+    task.show(Progress::Began {
+        turn: task.turn.no,
+        synthetic: task.turn.origin == Origin::Synthetic,
+    });
+    let ended = task.drive(stop).await;
+    tracing::debug!(session.id = %task.token.session, turn.no = task.turn.no, ended = ?ended,
+        "a turn ended here");
+    task.show(Progress::Ended);
+}
+
+fn soon(engine: &Engine) -> Timestamp {
+    engine.ports.clock.now().plus_ms(STORE_RETRY_MS)
+}
+
+/// The log as the model reads it, besides the open turn's.
+struct Log {
+    summary: Option<String>,
+    before: Vec<(EntryNo, Entry)>,
+    own: Vec<(EntryNo, Entry)>,
+    chain: ChainLeft,
+}
+
+impl Log {
+    async fn load(engine: &Engine, token: &Token, turn: &TurnRow) -> Result<Self, StoreError> {
+        let aggregate = Aggregate::Session(token.session.clone());
+        let keys = [Key::head(), Key::summary(), Key::chain(turn.chain)];
+        let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
+        let head = rows.first().cloned().flatten().as_ref().and_then(Head::of).cloned();
+        let summary = rows.get(1).cloned().flatten().as_ref().and_then(Summary::of).cloned();
+        let chain = rows.get(2).cloned().flatten().as_ref().and_then(Chain::of).cloned();
+        let from = head.map_or(0, |head| head.log_from);
+        let numbers: Vec<EntryNo> = (from..turn.base + turn.len).collect();
+        let mut entries = vec![];
+        for page in numbers.chunks(KEYS_PER_LOAD_MAX) {
+            let keys: Vec<Key> = page.iter().map(|no| Key::entry(*no)).collect();
+            let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
+            entries.extend(page.iter().zip(rows).filter_map(|(no, row)| {
+                let entry = row.as_ref().and_then(Entry::of)?;
+                Some((*no, entry.clone()))
+            }));
+        }
+        let own = entries.split_off(entries.partition_point(|(no, _)| *no < turn.base));
+        let chain = chain.as_ref().map_or(SPENT, left);
+        Ok(Self { summary: summary.map(|summary| summary.text), before: entries, own, chain })
+    }
+}
+
+fn left(chain: &Chain) -> ChainLeft {
+    ChainLeft { wakes: chain.wakes, tokens: chain.tokens, spawns: chain.spawns }
+}
+
+/// How a turn ended here.
+#[derive(Debug)]
+enum Ended {
+    Committed,
+    Released,
+    /// A stop or another node has it.
+    Lost,
+}
+
+struct Task<'a> {
+    engine: &'a Arc<Engine>,
+    token: Token,
+    turn: TurnRow,
+    declared: Vec<Tool>,
+    log: Log,
+}
+
+impl Task<'_> {
+    fn show(&self, progress: Progress) {
+        if let Some(channel) = self.engine.channel(&self.turn.address.surface) {
+            channel.progress(&self.token.session, &self.turn.address, progress);
+        }
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            tools: self.declared.iter().map(rule).collect(),
+            origin: self.turn.origin,
+            limits: self.engine.settings.agent.limits,
+            chain: self.log.chain,
+        }
+    }
+
+    async fn drive(&self, stop: &CancellationToken) -> Ended {
+        let clock = &self.engine.ports.clock;
+        let (mut machine, effects) = Turn::begin(self.rules(), clock.now(), self.log.own.clone());
+        let mut effects = VecDeque::from(effects);
+        let mut calls: Calls<'_> = FuturesUnordered::new();
+        let mut asked: Asked<'_> = None;
+        let mut chain = self.turn.chain;
+        let mut handed_over = false;
+        loop {
+            let input = if let Some(effect) = effects.pop_front() {
+                match self.act(effect, &machine, &mut chain, &mut calls).await {
+                    Act::Nothing => continue,
+                    Act::Ask(request) => {
+                        asked = Some(Box::pin(self.ask(request)));
+                        continue;
+                    }
+                    Act::Input(input) => input,
+                    Act::Ended(ended) => return ended,
+                }
+            } else {
+                let next = self.next(&mut asked, &mut calls, stop, handed_over).await;
+                let Some(input) = next else { return Ended::Lost };
+                handed_over |= input == Input::Shutdown;
+                input
+            };
+            effects.extend(machine.step(clock.now(), input));
+        }
+    }
+
+    /// The next thing that happens; `None` when a stop has ended the turn.
+    async fn next(
+        &self,
+        asked: &mut Asked<'_>,
+        calls: &mut Calls<'_>,
+        stop: &CancellationToken,
+        handed_over: bool,
+    ) -> Option<Input> {
+        loop {
+            let renew_at = self.engine.ports.clock.now().plus_ms(RENEW_MS);
+            let waiting = asked.is_some();
+            let answer = async {
+                match asked.as_mut() {
+                    Some(future) => future.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = self.engine.shutdown.cancelled(), if !handed_over => {
+                    return Some(Input::Shutdown);
+                }
+                input = answer, if waiting => {
+                    *asked = None;
+                    return Some(input);
+                }
+                Some(input) = calls.next() => return Some(input),
+                () = self.engine.ports.clock.sleep_until(renew_at) => {
+                    if !self.renew().await {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Nothing is written where one boot owns the store.
+    async fn renew(&self) -> bool {
+        if self.engine.settings.sole {
+            return true;
+        }
+        let renewed = self.engine.ledger.run(&Renew { token: self.token.clone() }).await;
+        !matches!(renewed, Err(LedgerError::Refused(_)))
+    }
+
+    async fn act<'b>(
+        &'b self,
+        effect: Effect,
+        machine: &Turn,
+        chain: &mut u64,
+        calls: &mut Calls<'b>,
+    ) -> Act {
+        match effect {
+            Effect::CallModel { tools } => match self.request(machine, tools).await {
+                Ok(request) => Act::Ask(request),
+                Err(error) => Act::Input(Input::ModelFailed(ModelError::Outage {
+                    what: error.to_string(),
+                    retry_after_ms: None,
+                })),
+            },
+            Effect::RunTools { entry, calls: wanted } => {
+                for (call, wanted) in wanted {
+                    self.show(Progress::Tool { name: wanted.name.clone() });
+                    let at = effects::At { token: &self.token, entry, call };
+                    let run = effects::run(self.engine, at, &self.declared, wanted);
+                    calls.push(Box::pin(run));
+                }
+                Act::Nothing
+            }
+            Effect::Append { new, take } => self.append(machine, chain, new, take).await,
+            Effect::Commit { posts } => {
+                let posts = posts.iter().map(|text| self.redact(text)).collect();
+                let commit = Commit { token: self.token.clone(), posts };
+                match self.insist(&commit).await {
+                    Ok(()) => Act::Ended(Ended::Committed),
+                    Err(error) => self.lost(&error),
+                }
+            }
+            Effect::Release(why) => self.release(why).await,
+            Effect::Progress(shown) => {
+                self.show(match shown {
+                    Shown::Discarded => Progress::Discarded,
+                    Shown::Tool { name } => Progress::Tool { name },
+                });
+                Act::Nothing
+            }
+        }
+    }
+
+    fn redact(&self, text: &str) -> String {
+        self.engine.ports.redactor.redact(text).into_owned()
+    }
+
+    async fn append(
+        &self,
+        machine: &Turn,
+        chain: &mut u64,
+        new: Vec<crate::core::turn::New>,
+        take: bool,
+    ) -> Act {
+        let at = machine.entries().last().map_or(self.turn.base, |(no, _)| no + 1);
+        let Ok(nonce) = Nonce::new(lanes::nonce(self.engine)) else {
+            return Act::Ended(Ended::Lost);
+        };
+        let new = new.into_iter().map(|new| New { body: new.body, collect: new.collect });
+        let append = Append {
+            token: self.token.clone(),
+            at,
+            chain: *chain,
+            new: new.collect(),
+            take,
+            nonce,
+        };
+        match self.insist(&append).await {
+            Ok(appended) => {
+                *chain = appended.chain.no;
+                let chain = left(&appended.chain);
+                Act::Input(Input::Appended { entries: appended.entries, chain })
+            }
+            Err(error) => self.lost(&error),
+        }
+    }
+
+    async fn release(&self, why: Why) -> Act {
+        let (why, what) = match why {
+            Why::Failed { what, outage, retry_after_ms } => {
+                let reason = Reason::Failed { what: what.clone(), outage, retry_after_ms };
+                (reason, Some(what))
+            }
+            Why::Fatal { what } => (Reason::Fatal(what.clone()), Some(what)),
+            Why::Handover => (Reason::Handover, None),
+        };
+        let release = Release { token: self.token.clone(), why };
+        match self.insist(&release).await {
+            Ok(released) => {
+                if let Some(what) = what {
+                    let again_at = match released {
+                        Released::Again(at) => Some(at),
+                        Released::Buried | Released::Before => None,
+                    };
+                    tracing::warn!(session.id = %self.token.session, turn.no = self.turn.no,
+                        what = %what, again_at = ?again_at, "an attempt at a turn failed");
+                    self.show(Progress::Failed { what, again_at });
+                }
+                Act::Ended(Ended::Released)
+            }
+            Err(error) => self.lost(&error),
+        }
+    }
+
+    fn lost(&self, error: &LedgerError) -> Act {
+        if !matches!(error.refusal(), Some(Refusal::Fenced)) {
+            tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
+                error = %error, "a turn cannot be written");
+        }
+        Act::Ended(Ended::Lost)
+    }
+
+    /// Sends an operation until the store answers: each recognises its own repeat.
+    async fn insist<O: crate::core::ledger::Operation>(
+        &self,
+        operation: &O,
+    ) -> Result<O::Output, LedgerError> {
+        loop {
+            match self.engine.ledger.run(operation).await {
+                Err(LedgerError::Store(StoreError::Away(what))) => {
+                    tracing::warn!(session.id = %self.token.session, what = %what,
+                        "the store is away");
+                    tokio::select! {
+                        () = self.engine.shutdown.cancelled() => {
+                            return Err(StoreError::Away(what).into());
+                        }
+                        () = self.engine.ports.clock.sleep_until(soon(self.engine)) => {}
+                    }
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The request as it is now: the live table comes from the store at each call, so nothing
+    /// that the log lost can make the model forget running work.
+    async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
+        let agent = &self.engine.settings.agent;
+        let live = live(self.engine, &self.token).await?;
+        let families = families(&agent.wiring);
+        let system = prompt::system(&PromptParts {
+            instructions: &agent.instructions,
+            families: &families,
+            now: self.engine.ports.clock.now(),
+            live: &live,
+            read_only: agent.wiring.role == Role::ReadOnly,
+        });
+        let specs: Vec<_> = if tools {
+            self.declared.iter().map(|tool| tool.spec().clone()).collect()
+        } else {
+            vec![]
+        };
+        let entries: Vec<_> = self.log.before.iter().chain(machine.entries()).cloned().collect();
+        Ok(render::request(&Prompted {
+            agent: &agent.name,
+            system: &system,
+            summary: self.log.summary.as_deref(),
+            entries: &entries,
+            tools: &specs,
+        }))
+    }
+
+    async fn ask(&self, request: Request) -> Input {
+        let mut progress = |delta: Delta| match delta {
+            Delta::Text(text) => self.show(Progress::Text(text)),
+            Delta::Call { name } => self.show(Progress::Tool { name }),
+        };
+        match self.engine.ports.model.call(&request, &mut progress).await {
+            Ok(answer) => Input::Answered(Answer { text: self.redact(&answer.text), ..answer }),
+            Err(error) => Input::ModelFailed(error),
+        }
+    }
+}
+
+/// The parts of the prompt that explain the declared tools.
+fn families(wiring: &Wiring) -> Vec<prompt::Family> {
+    let parts = wiring.families.iter().flat_map(|family| match family {
+        Family::Watch if wiring.role == Role::Writable => {
+            vec![prompt::Family::Watch, prompt::Family::Probes]
+        }
+        Family::Watch => vec![prompt::Family::Probes],
+        Family::Silence => vec![prompt::Family::Silence],
+    });
+    parts.collect()
+}
+
+fn rule(tool: &Tool) -> ToolRule {
+    let rule = tool.rule();
+    ToolRule {
+        name: tool.spec().name.clone(),
+        probe: rule.probe,
+        parallel: rule.parallel,
+        ends_turn: rule.ends_turn,
+        after_crash: match rule.after_crash {
+            tools::AfterCrash::Rerun => AfterCrash::Rerun,
+            tools::AfterCrash::Unknown => AfterCrash::Unknown,
+        },
+    }
+}
+
+enum Act {
+    Nothing,
+    Ask(Request),
+    Input(Input),
+    Ended(Ended),
+}
+
+/// The executions of a session that are not over, oldest first.
+pub(super) async fn live(engine: &Engine, token: &Token) -> Result<Vec<Execution>, StoreError> {
+    let aggregate = Aggregate::Session(token.session.clone());
+    let rows = engine.ports.store.load(&aggregate, &[Key::live()]).await?.rows;
+    let ids = rows.into_iter().flatten().next().as_ref().and_then(Live::of).cloned();
+    let keys: Vec<Key> = ids.unwrap_or_default().0.iter().map(Key::execution).collect();
+    if keys.is_empty() {
+        return Ok(vec![]);
+    }
+    let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
+    let executions = rows.iter().flatten().filter_map(Execution::of);
+    Ok(executions.filter(|execution| !execution.state.is_ended()).cloned().collect())
+}

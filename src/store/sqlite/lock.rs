@@ -1,0 +1,69 @@
+//! The right to write a store. Owns the lock file beside it: the kernel holds the lock and drops
+//! it with the process, so a file that was left behind stops nobody. Must not know `SQLite`.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::ports::StoreError;
+
+/// Held as long as it lives. The file stays: deleting it would let two hold it.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Longest pid that is read from a lock file, in bytes.
+const PID_BYTES_MAX: u64 = 20;
+
+impl Lock {
+    /// The lock of the store at `store`, or who holds it.
+    pub(super) fn take(store: &Path) -> Result<Self, StoreError> {
+        let path = beside(store);
+        let away = |e: std::io::Error| {
+            StoreError::Away(format!(
+                "the lock file {} cannot be used ({e}): the directory must exist and be writable \
+                 for this user",
+                path.display()
+            ))
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(away)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(held(store, &path, &file)),
+            Err(TryLockError::Error(e)) => return Err(away(e)),
+        }
+        // Only for the words of whoever finds it held; nothing is decided by it.
+        file.set_len(0).and_then(|()| writeln!(file, "{}", process::id())).map_err(away)?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn beside(store: &Path) -> PathBuf {
+    let mut name = store.as_os_str().to_owned();
+    name.push(".lock");
+    PathBuf::from(name)
+}
+
+fn held(store: &Path, path: &Path, mut file: &File) -> StoreError {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(PID_BYTES_MAX).read_to_string(&mut text));
+    let pid = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+    let who = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    StoreError::Held(format!(
+        "the store {} is in use: {who} holds {}. One process writes a store at a time: end that \
+         one first, or give this one another data directory. Reading (`audit`, `doctor`) works \
+         beside it",
+        store.display(),
+        path.display()
+    ))
+}
