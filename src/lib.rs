@@ -13,3 +13,5 @@ pub mod watch;
 
 pub mod config;
 pub mod telemetry;
+
+pub mod demo;

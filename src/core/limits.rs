@@ -206,6 +206,25 @@ pub const INSTRUCTIONS_BYTES_MAX: usize = 32 * 1024;
 /// A log file of this size is set aside, and a new one begun.
 pub const LOG_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Longest name of a chat in the terminal, in characters.
+pub const CHAT_NAME_CHARS_MAX: usize = 64;
+/// Chats that one terminal knows at a time.
+pub const CHATS_MAX: usize = 64;
+/// What waits to be shown in the terminal; beyond it progress is dropped, posts wait.
+pub const TERMINAL_QUEUE_MAX: usize = 1_024;
+/// Streamed text of one turn that the terminal holds; beyond it only the answer is shown.
+pub const STREAM_BYTES_MAX: usize = 256 * 1024;
+/// Posts that the terminal recognises when they come again.
+pub const TERMINAL_POSTS_KEPT_MAX: usize = 256;
+/// Lines of history that the line editor keeps.
+pub const TERMINAL_HISTORY_LINES_MAX: usize = 1_000;
+/// Tries to hand in a typed message while the store is away.
+pub const HAND_IN_TRIES_MAX: u32 = 5;
+/// Between these tries.
+pub const HAND_IN_RETRY_MS: u64 = 500;
+/// First wait before a chat that ends looks again whether all is answered; it doubles.
+pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
+
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);

@@ -1,0 +1,225 @@
+//! The demo's bot: a process of its own, so that it can be killed. Owns starting it, speaking to it
+//! and ending it, and what it leaves. Must not know the story.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::console::event::Event;
+
+use super::DemoError;
+
+/// The files of one demo, in a directory of its own that goes with it.
+pub(super) struct Stage {
+    directory: PathBuf,
+    exe: PathBuf,
+}
+
+const CONFIG: &str = r#"# Written by `dogwatch demo`.
+data_dir = "data"
+
+[model]
+kind = "scripted"
+playbook = "playbook.toml"
+
+[watch]
+sandbox = "off"
+
+[console]
+history = false
+"#;
+
+impl Stage {
+    /// Makes the directory, its name made unique by `tag`.
+    pub(super) fn set(exe: PathBuf, parent: &Path, tag: &str) -> Result<Self, DemoError> {
+        let directory = parent.join(format!("dogwatch-demo-{tag}"));
+        let failed = |source| DemoError::Stage { directory: directory.clone(), source };
+        fs::create_dir(&directory).map_err(failed)?;
+        let stage = Self { directory: directory.clone(), exe };
+        fs::create_dir(directory.join("data")).map_err(failed)?;
+        fs::write(stage.config(), CONFIG).map_err(failed)?;
+        fs::write(directory.join("playbook.toml"), super::PLAYBOOK).map_err(failed)?;
+        Ok(stage)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.directory.join("dogwatch.toml")
+    }
+
+    fn errors(&self) -> PathBuf {
+        self.directory.join("bot.err")
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the demo's bot is a process of its own, so that it can be killed"
+    )]
+    fn command(&self, subcommand: &str) -> Command {
+        let mut command = Command::new(&self.exe);
+        command.arg(subcommand).arg("--config").arg(self.config()).arg("--json");
+        command.kill_on_drop(true);
+        command
+    }
+
+    /// Starts the bot. Its group is its own, so that `^C` reaches the demo alone.
+    pub(super) fn start(&self) -> Result<Bot, DemoError> {
+        let errors = fs::File::options().create(true).append(true).open(self.errors());
+        let mut child = errors
+            .and_then(|errors| {
+                self.command("chat")
+                    .stdin(Stdio::piped())
+                    .stdout(Stdio::piped())
+                    .stderr(errors)
+                    .process_group(0)
+                    .spawn()
+            })
+            .map_err(DemoError::Bot)?;
+        let input = child.stdin.take();
+        let output = child.stdout.take().map(|output| BufReader::new(output).lines());
+        Ok(Bot { child, input, output, killed: false })
+    }
+
+    /// Runs the audit: is everything accounted for, and what does it say.
+    pub(super) async fn audit(&self) -> Result<(bool, Vec<String>), DemoError> {
+        let output = self.command("audit").output().await.map_err(DemoError::Bot)?;
+        let told = String::from_utf8_lossy(&output.stdout);
+        let mut summary = summary(&told);
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            summary.extend(errors.lines().map(str::to_owned));
+        }
+        Ok((output.status.success(), summary))
+    }
+
+    /// The last words of the bot, for when it failed.
+    pub(super) fn last_words(&self) -> Vec<String> {
+        let logs = [self.errors(), self.directory.join("data").join("dogwatch.log")];
+        let tail = |path: PathBuf| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.into_iter().rev().take(12).rev().collect::<Vec<_>>()
+        };
+        logs.into_iter().flat_map(tail).collect()
+    }
+
+    /// The processes that still work for this demo: its directory is in their arguments.
+    pub(super) fn leftovers(&self) -> Vec<Pid> {
+        let wanted = self.directory.to_string_lossy().into_owned();
+        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+        let own = Pid::this();
+        entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
+            .filter(|pid| *pid != own && arguments(*pid).contains(&wanted))
+            .collect()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for pid in self.leftovers() {
+            // A watcher dies with its supervisor.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        // A process that is just dying may still write: a second try finds it gone.
+        if fs::remove_dir_all(&self.directory).is_err() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+fn arguments(pid: Pid) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The numbers of the audit, one line each. The audit owns its shape; what is not a number or a
+/// table of numbers is left out.
+fn summary(told: &str) -> Vec<String> {
+    let Ok(value) = serde_json::from_str::<serde_json::Value>(told) else {
+        return told.lines().map(str::to_owned).collect();
+    };
+    let mut numbers = Vec::new();
+    gather("", &value, &mut numbers);
+    if numbers.is_empty() { Vec::new() } else { vec![format!("audit: {}", numbers.join(", "))] }
+}
+
+fn gather(name: &str, value: &serde_json::Value, numbers: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Number(number) if number.as_u64() != Some(0) => {
+            numbers.push(format!("{name} {number}"));
+        }
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                gather(name, value, numbers);
+            }
+        }
+        serde_json::Value::Number(_)
+        | serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::String(_)
+        | serde_json::Value::Array(_) => {}
+    }
+}
+
+/// A running bot.
+pub(super) struct Bot {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Option<Lines<BufReader<ChildStdout>>>,
+    killed: bool,
+}
+
+impl Bot {
+    /// The next event; `None` when it will say nothing more.
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, DemoError> {
+        let Some(output) = &mut self.output else { return Ok(None) };
+        match output.next_line().await.map_err(DemoError::Bot)? {
+            Some(line) => match serde_json::from_str(&line) {
+                Ok(event) => Ok(Some(event)),
+                // It died in the middle of a line.
+                Err(_) if self.killed => Ok(None),
+                Err(error) => Err(DemoError::Words { line, what: error.to_string() }),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// Types a line.
+    pub(super) async fn type_line(&mut self, line: &str) -> Result<(), DemoError> {
+        let Some(input) = &mut self.input else { return Ok(()) };
+        let line = format!("{line}\n");
+        input.write_all(line.as_bytes()).await.map_err(DemoError::Bot)?;
+        input.flush().await.map_err(DemoError::Bot)
+    }
+
+    /// Ends its input.
+    pub(super) fn leave(&mut self) {
+        self.input = None;
+    }
+
+    /// Kills it at once.
+    pub(super) fn kill(&mut self) -> Result<(), DemoError> {
+        self.killed = true;
+        self.child.start_kill().map_err(DemoError::Bot)
+    }
+
+    /// Waits until it is gone; did it exit with 0?
+    pub(super) async fn wait(&mut self) -> Result<bool, DemoError> {
+        Ok(self.child.wait().await.map_err(DemoError::Bot)?.success())
+    }
+}
+
+impl Drop for Bot {
+    fn drop(&mut self) {
+        // Its id is `None` once it was waited for; then its group is no longer ours to touch.
+        if let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) {
+            let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
+        }
+    }
+}
