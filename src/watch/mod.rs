@@ -31,7 +31,7 @@ pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle};
 use self::ctl::Order;
-pub use self::spawn::find_python;
+pub use self::spawn::{ENV_ALLOWED, find_python};
 pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
 use self::syntax::Syntax;

@@ -19,7 +19,8 @@ use super::spool::{SCRIPT, Spec};
 use crate::core::limits::SCRIPT_FILE_BYTES_MAX;
 
 /// What a script may see of the host's environment.
-const ENV_ALLOWED: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+pub const ENV_ALLOWED: [&str; 6] =
+    ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// Where programs are looked for when the host says nothing.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Isolated from the user's Python settings and site, and writes no bytecode.
