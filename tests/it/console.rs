@@ -147,8 +147,12 @@ async fn posts_are_written_once_and_cannot_steer_the_terminal() {
     let reference = bench.post(done.clone()).await;
     assert_eq!(bench.line().await, "dogwatch: done now");
     assert_eq!(bench.post(done).await, reference, "a repeat has the same reference");
-    bench.post(post("ops", "post/1/0b", "a\nb", PostSort::Woken)).await;
-    assert_eq!(bench.line().await, "[ops] dogwatch (woken): a", "the repeat was not shown");
+    bench.post(post("ops", "post/1/0", "a\nb", PostSort::Woken)).await;
+    assert_eq!(
+        bench.line().await,
+        "[ops] dogwatch (woken): a",
+        "the repeat was not shown, this is another"
+    );
     assert_eq!(bench.line().await, "[ops] b");
     bench.post(post("main", "dead/2", "the model refuses", PostSort::Failure)).await;
     assert_eq!(bench.line().await, "! failed: the model refuses");
@@ -178,6 +182,8 @@ async fn an_answer_that_streamed_stands_there_once() {
     for piece in ["I look", " at it"] {
         bench.progress("main", Progress::Text(piece.to_owned()));
     }
+    // It is called, then it runs.
+    bench.progress("main", Progress::Tool { name: "watch__list".to_owned() });
     bench.progress("main", Progress::Discarded);
     bench.progress("main", Progress::Tool { name: "watch__list".to_owned() });
     for piece in ["line on", "e\nline two\nline", " three"] {
@@ -187,8 +193,8 @@ async fn an_answer_that_streamed_stands_there_once() {
     bench.post(post("main", "post/1/0", "line one\nline two\nline three", PostSort::Answer)).await;
     bench.post(post("main", "post/2/0", "line one", PostSort::Answer)).await;
     let wanted = [
-        "  · I look at it",
         "  · runs watch__list",
+        "  · I look at it",
         "dogwatch: line one",
         "line two",
         "line three",
