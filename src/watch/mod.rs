@@ -162,6 +162,7 @@ impl Watch {
             orders: received,
             stalled,
             unheard: Vec::new(),
+            suspect: Suspect::Unknown,
         };
         self.tasks.spawn(async move {
             let ended = attendant.run(shim).await;
