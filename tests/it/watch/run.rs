@@ -312,7 +312,7 @@ async fn output_is_seen_while_it_runs() {
     said(&fifo).await;
     let glance = loop {
         let glance = bench.watch().glance(&session(), &id).await.unwrap();
-        if glance.stdout.bytes > 0 {
+        if glance.stdout.head.ends_with('\n') {
             break glance;
         }
         tokio::task::yield_now().await;
