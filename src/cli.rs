@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use serde_json::json;
 
 use crate::config::{self, Config, ConfigError};
 use crate::console::End;
@@ -96,8 +95,10 @@ impl Cli {
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
             Command::Schema => {
-                let schemas =
-                    json!({ "tools": tools::schema()["tools"], "config": config::schema() });
+                let mut schemas = tools::schema();
+                if let Some(schemas) = schemas.as_object_mut() {
+                    schemas.insert("config".into(), config::schema());
+                }
                 print(&format!("{schemas:#}"))
             }
             Command::CheckConfig(report) => check_config(&report),
