@@ -311,9 +311,11 @@ impl Turn {
         let mut result = answer::bounded(end.result);
         if let Some(call) = batch.get(end.call) {
             result = call.marked(result);
-            let times = self.fold.guard.probed(&call.call.name, &call.call.arguments, &result);
-            if call.is_probe() && times >= self.rules.limits.probes_unchanged {
-                result = annotate(result, HINT_FIELD, teach::polling_hint(times));
+            if call.is_probe() {
+                let times = self.fold.guard.probed(&call.call.name, &call.call.arguments, &result);
+                if times >= self.rules.limits.probes_unchanged {
+                    result = annotate(result, HINT_FIELD, teach::polling_hint(times));
+                }
             }
         }
         let body = Body::Tool { entry: batch.entry, call: end.call, result, notice: None };
