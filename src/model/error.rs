@@ -85,7 +85,8 @@ pub(crate) fn of_transport(error: &reqwest::Error, scrub: &Scrub) -> ModelError 
     } else {
         "the connection broke"
     };
-    // The error itself shows the URL. The last cause is the one that helps: "connection refused", "certificate expired".
+    // The error itself shows the URL. The last cause is the one that helps: "connection refused",
+    // "certificate expired".
     let mut cause = error.source();
     while let Some(deeper) = cause.and_then(std::error::Error::source) {
         cause = Some(deeper);

@@ -25,7 +25,7 @@ pub const ENV_ALLOWED: [&str; 6] =
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Isolated from the user's Python settings and site, and writes no bytecode.
 const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
-/// Whatever the locale says it prints UTF-8, and at once: what a killed script had printed is there.
+/// Whatever the locale says it prints UTF-8, and at once: what a killed script printed is there.
 const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
 /// Names the script's directory to it, and it to [`stray`](super::stray).
 pub(super) const WORK_VARIABLE: &str = "TMPDIR";
