@@ -12,8 +12,8 @@ use std::thread;
 
 use dogwatch::console::{self, Mode, Reach};
 use dogwatch::core::arrival::What;
-use dogwatch::core::execution::PostSort;
-use dogwatch::ports::Channel;
+use dogwatch::core::execution::{PostSort, State, Status};
+use dogwatch::ports::{Channel, Progress, SessionView};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{Termios, tcgetattr};
 use tokio_util::sync::CancellationToken;
@@ -132,12 +132,23 @@ pub(crate) fn child() {
     runtime.shutdown_background();
 }
 
+fn view(what: &str) -> SessionView {
+    let (id, name) = ("auto-notify-nigh-0001", "Nightly");
+    if what == "runs" {
+        let live = vec![bench::execution(id, name, State::Running)];
+        SessionView { live, ..bench::idle() }
+    } else {
+        let ended = vec![bench::over(id, name, Status::Completed)];
+        SessionView { ended, ..bench::idle() }
+    }
+}
+
 async fn talk(socket: UnixStream) {
     let (desk, mut told) = FakeDesk::new();
     let (console, seat) = console::open(bench::settings(Mode::Interactive));
     let stopped = CancellationToken::new();
     let reach = Reach {
-        desk,
+        desk: desk.clone(),
         clock: Arc::new(RuntimeClock::start()),
         ids: Arc::new(CountingIds::default()),
         stopped: stopped.clone(),
@@ -155,6 +166,11 @@ async fn talk(socket: UnixStream) {
                     let item = format!("post/{items}");
                     let post = bench::post(name, &item, &text, PostSort::Answer);
                     handle.block_on(console.post(post)).unwrap();
+                }
+                [what @ ("runs" | "over")] => {
+                    desk.show("main", view(what));
+                    let address = bench::chat("main").address();
+                    console.progress(&bench::session("main"), &address, Progress::Ended);
                 }
                 _ => stopped.cancel(),
             }
