@@ -1,5 +1,5 @@
-//! The story of the demo: what is said in which chat and what has to come of it. Owns the scenes and
-//! their checks. Must not know how the bot is run or how the story is told.
+//! The story of the demo: what is said in which chat and what has to come of it. Owns the scenes
+//! and their checks. Must not know how the bot is run or how the story is told.
 
 use crate::console::event::{Event, Reply, Stand, Step as Progress};
 use crate::core::execution::PostSort;

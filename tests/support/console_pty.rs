@@ -27,6 +27,7 @@ pub(crate) struct Terminal {
     child: Child,
     master: File,
     slave: OwnedFd,
+    before: Termios,
     pieces: Receiver<Vec<u8>>,
     screen: String,
     socket: BufReader<UnixStream>,
@@ -38,6 +39,7 @@ impl Terminal {
     pub(crate) fn open(child_test: &str) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
+        let before = tcgetattr(&pty.slave).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -68,6 +70,7 @@ impl Terminal {
             child,
             master,
             slave: pty.slave,
+            before,
             pieces,
             screen: String::new(),
             socket: BufReader::new(socket),
@@ -102,8 +105,9 @@ impl Terminal {
         line.trim_end().to_owned()
     }
 
-    pub(crate) fn modes(&self) -> Termios {
-        tcgetattr(&self.slave).unwrap()
+    /// Is the terminal as it was before the child was started?
+    pub(crate) fn is_as_before(&self) -> bool {
+        tcgetattr(&self.slave).unwrap() == self.before
     }
 
     /// The child closes its socket and exits with 0.
