@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use secrecy::SecretString;
+use reqwest::header::{HeaderName, HeaderValue};
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::environment::{Lookup, config_file, path, state_dir};
 use super::problem::Problem;
@@ -21,6 +22,7 @@ use crate::core::limits::{
     ATTEMPTS_MAX, CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS,
     MODEL_CALLS_PER_TURN_MAX, MODEL_IDLE_MS, TOOL_CALLS_PER_TURN_MAX,
 };
+use crate::core::nearest::echo;
 
 const BASE_URL: &str = "https://api.openai.com/v1";
 const FILTER: &str = "info";
@@ -55,14 +57,12 @@ impl Checking<'_> {
         bounds: RangeInclusive<u64>,
     ) -> u64 {
         let Some(given) = given else { return default };
-        match u64::try_from(given).ok().filter(|n| bounds.contains(n)) {
-            Some(whole) => whole,
-            None => {
-                let allowed = format!("Allowed: {} to {}.", bounds.start(), bounds.end());
-                self.wrong(key, format!("{given} is out of range"), allowed);
-                default
-            }
+        if let Some(whole) = u64::try_from(given).ok().filter(|n| bounds.contains(n)) {
+            return whole;
         }
+        let allowed = format!("Allowed: {} to {}.", bounds.start(), bounds.end());
+        self.wrong(key, format!("{given} is out of range"), allowed);
+        default
     }
 
     fn whole32(
@@ -95,8 +95,18 @@ impl Checking<'_> {
         Some(path(self.lookup, base, &written))
     }
 
-    fn secret(&mut self, key: &str, given: Option<&SecretRef>) -> Option<SecretString> {
-        match given?.fetch(&self.base, self.lookup) {
+    /// A secret that is sent as the value of a header.
+    fn secret(&mut self, key: &str, given: &SecretRef) -> Option<SecretString> {
+        let secret = given.fetch(&self.base, self.lookup).and_then(|secret| {
+            match HeaderValue::from_str(secret.expose_secret()) {
+                Ok(_) => Ok(secret),
+                Err(_) => Err((
+                    "the secret has a character that no header may have".to_owned(),
+                    "It must be one line of visible characters, without a line break.".to_owned(),
+                )),
+            }
+        });
+        match secret {
             Ok(secret) => Some(secret),
             Err((what, cure)) => {
                 self.wrong(key, what, cure);
@@ -186,10 +196,13 @@ fn openai(raw: &RawModel, checking: &mut Checking<'_>) -> OpenAiConfig {
     let wanted = matches!(raw.kind, Some(RawModelKind::OpenAi));
     // A secret is fetched only by who uses it.
     let api_key = raw.api_key.as_ref().filter(|_| wanted);
-    let api_key = checking.secret("model.api_key", api_key);
+    let api_key = api_key.and_then(|reference| checking.secret("model.api_key", reference));
     let mut headers = Vec::new();
     for (name, reference) in raw.headers.iter().filter(|_| wanted) {
-        if let Some(secret) = checking.secret(&format!("model.headers.{name}"), Some(reference)) {
+        if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            let what = format!("{} is not a name of a header", echo(name));
+            checking.wrong("model.headers", what, "Use letters, digits and '-'.");
+        } else if let Some(secret) = checking.secret(&format!("model.headers.{name}"), reference) {
             headers.push((name.clone(), secret));
         }
     }

@@ -149,7 +149,7 @@ format = "xml"
 #[test]
 fn every_value_out_of_bounds_is_named_with_place_and_cure() {
     insta::assert_snapshot!(errors(
-        r##"
+        r#"
 agent = "dogwhat"
 agents_dir = ""
 
@@ -179,7 +179,7 @@ chat = "a b"
 
 [log]
 filter = "dogwatch=loud"
-"##
+"#
     ));
 }
 
@@ -213,7 +213,7 @@ fn a_secret_is_only_a_reference_and_never_repeated() {
         "[\"sk-hush\"]",
         "5",
     ];
-    let texts: Vec<String> = values.iter().map(|v| format!("## {v}\n{}", key(v))).collect();
+    let texts: Vec<String> = values.iter().map(|v| format!("# {v}\n{}", key(v))).collect();
     for text in &texts {
         assert!(text.contains("dogwatch.toml:4:"), "{text}");
         let (_, error) = text.split_once('\n').unwrap();
@@ -230,6 +230,12 @@ fn a_secret_may_be_in_a_file_beside_the_configuration() {
     let files = Files::new(config).with("key", "sk-from-file\n");
     assert_eq!(files.load().unwrap().secrets()[0].expose_secret(), "sk-from-file");
     assert!(Files::new(config).with("key", "\n").errors().contains("is empty"));
+    let two_lines = Files::new(config).with("key", "sk-from\nfile\n").errors();
+    assert!(two_lines.contains("no header may have") && !two_lines.contains("sk-"), "{two_lines}");
+    let header = errors(
+        "[model]\nkind = \"openai\"\nmodel = \"m\"\nheaders = { \"a b\" = { env = \"HOME\" } }\n",
+    );
+    assert!(header.contains("dogwatch.toml:4:1: model.headers: 'a b' is not a name"), "{header}");
     // Who does not use a secret need not have it.
     let scripted = config.replace("openai", "scripted");
     assert!(Files::new(&scripted).load().unwrap().secrets().is_empty());

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use super::execution::{Execution, Exit, LateFact, Outcome, State, Status};
 use super::id::{ExecutionId, Nonce};
 use super::inert::inert;
-use super::limits::{DELAYED_MS, NAME_CHARS_MAX, NOTICE_BYTES_MAX, NOTICES_WHOLE_MAX};
+use super::limits::{
+    DELAYED_MS, LATE_FACTS_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX, NOTICES_WHOLE_MAX,
+};
 use super::output::{Captured, cut, one_line};
 use super::time::{Timestamp, span};
 use super::transcript::Notice;
@@ -18,14 +20,12 @@ pub const MARKER: &str = "[AUTO-NOTIFICATION]";
 const DIGEST_BYTES_MAX: usize = 12 * 1024;
 /// Longest name in a digest and in a line for people.
 const SHORT_NAME_CHARS_MAX: usize = 60;
+/// Longest name in a list.
+const LISTED_NAME_CHARS_MAX: usize = 100;
 /// Longest reason.
-const REASON_BYTES_MAX: usize = 512;
+const REASON_BYTES_MAX: usize = 160;
 /// Longest piece of output in a line for people.
 const LAST_LINE_BYTES_MAX: usize = 300;
-/// Longest output of a late report.
-const LATE_BYTES_MAX: usize = 1024;
-/// So much of an output is shown however many there are.
-const PIECE_BYTES_MIN: usize = 256;
 
 /// The end of one execution, as a notice tells it.
 #[derive(Debug, Clone, Copy)]
@@ -162,9 +162,10 @@ fn shown_name(name: &str, chars_max: usize) -> String {
 pub fn notice(now: Timestamp, nonce: &Nonce, items: &[Completion<'_>]) -> Notice {
     let text = match items {
         [one] => {
-            let name = shown_name(one.name, NAME_CHARS_MAX);
-            let level = level(items, NOTICE_BYTES_MAX);
-            format!("{MARKER} Agent '{name}' {}.\n{}", one.ending(now), body(one, nonce, level))
+            let shown = Shown::new(*one, NAME_CHARS_MAX);
+            let level = level(std::slice::from_ref(&shown), NOTICE_BYTES_MAX);
+            let body = shown.body(nonce, level);
+            format!("{MARKER} Agent '{}' {}.\n{body}", shown.name, one.ending(now))
         }
         _ => list(now, nonce, items),
     };
@@ -173,13 +174,13 @@ pub fn notice(now: Timestamp, nonce: &Nonce, items: &[Completion<'_>]) -> Notice
 
 fn list(now: Timestamp, nonce: &Nonce, items: &[Completion<'_>]) -> String {
     let (whole, rest) = items.split_at(items.len().min(NOTICES_WHOLE_MAX));
+    let whole: Vec<_> = whole.iter().map(|i| Shown::new(*i, LISTED_NAME_CHARS_MAX)).collect();
     let reserved = if rest.is_empty() { 0 } else { DIGEST_BYTES_MAX };
-    let level = level(whole, NOTICE_BYTES_MAX - reserved);
+    let level = level(&whole, NOTICE_BYTES_MAX - reserved);
     let mut text = format!("{MARKER} {} background completions:", items.len());
-    for item in whole {
-        let name = shown_name(item.name, NAME_CHARS_MAX);
-        let _ = write!(text, "\n- **{name}** {}.\n", item.ending(now));
-        text.push_str(&body(item, nonce, level));
+    for shown in &whole {
+        let _ = write!(text, "\n- **{}** {}.\n", shown.name, shown.item.ending(now));
+        text.push_str(&shown.body(nonce, level));
     }
     if !rest.is_empty() {
         text.push_str(&digest(now, rest));
@@ -187,90 +188,98 @@ fn list(now: Timestamp, nonce: &Nonce, items: &[Completion<'_>]) -> String {
     text
 }
 
-/// The fenced data of one completion and the facts about it.
-fn body(item: &Completion<'_>, nonce: &Nonce, level: usize) -> String {
-    let data = data(item, level);
-    format!("Result:\n⟦{nonce}⟧\n{data}\n⟦/{nonce}⟧\n{}", item.facts())
+/// One stream of a completion, inert, and what stands before it.
+struct Stream {
+    intro: String,
+    label: &'static str,
+    text: String,
 }
 
-/// What a completion printed, with no stream longer than `level` bytes.
-fn data(item: &Completion<'_>, level: usize) -> String {
-    let outcome = item.outcome;
-    let mut parts = vec![stream("Output", &outcome.stdout, level)];
-    let errors_told = match outcome.status {
-        Status::Failed | Status::TimedOut => true,
-        Status::Completed | Status::Cancelled | Status::Lost | Status::Superseded => {
-            !outcome.stderr.is_empty()
+impl Stream {
+    fn new(label: &'static str, captured: &Captured) -> Self {
+        let text = captured.text();
+        let text = if captured.is_empty() { "(empty)" } else { text.trim_end() };
+        Self { intro: String::new(), label, text: inert(text).into_owned() }
+    }
+
+    /// On the line of its label where it is one line.
+    fn shown(&self, level: usize) -> String {
+        let text = cut(&self.text, level);
+        let gap = if text.contains('\n') { '\n' } else { ' ' };
+        format!("{}{}:{gap}{text}", self.intro, self.label)
+    }
+}
+
+/// A completion that is shown whole.
+struct Shown<'a> {
+    item: Completion<'a>,
+    name: String,
+    streams: Vec<Stream>,
+    facts: String,
+}
+
+impl<'a> Shown<'a> {
+    fn new(item: Completion<'a>, name_chars_max: usize) -> Self {
+        let outcome = item.outcome;
+        let mut streams = vec![Stream::new("Output", &outcome.stdout)];
+        let errors_told = match outcome.status {
+            Status::Failed | Status::TimedOut => true,
+            Status::Completed | Status::Cancelled | Status::Lost | Status::Superseded => {
+                !outcome.stderr.is_empty()
+            }
+        };
+        if errors_told {
+            streams.push(Stream::new("Stderr", &outcome.stderr));
         }
-    };
-    if errors_told {
-        parts.push(stream("Stderr", &outcome.stderr, level));
-    }
-    for late in item.late {
-        parts.push(late_data(item, late));
-    }
-    parts.join("\n")
-}
-
-/// One stream: on the line of its label where it is one line.
-fn stream(label: &str, captured: &Captured, level: usize) -> String {
-    if captured.is_empty() {
-        return format!("{label}: (empty)");
-    }
-    let text = inert_text(captured);
-    let text = cut(text.trim_end(), level);
-    let gap = if text.contains('\n') { '\n' } else { ' ' };
-    format!("{label}:{gap}{text}")
-}
-
-fn inert_text(captured: &Captured) -> String {
-    inert(&captured.text()).into_owned()
-}
-
-fn late_data(item: &Completion<'_>, late: &LateFact) -> String {
-    let after = span(late.at.since_ms(item.ended_at));
-    let outcome = &late.outcome;
-    let mut text = format!(
-        "Late report, {after} after the end: {}, {}.",
-        outcome.status.word(),
-        brief(outcome)
-    );
-    for (label, captured) in [("Output", &outcome.stdout), ("Stderr", &outcome.stderr)] {
-        if !captured.is_empty() {
-            text.push('\n');
-            text.push_str(&stream(label, captured, LATE_BYTES_MAX));
+        for late in item.late.iter().take(LATE_FACTS_MAX) {
+            let after = span(late.at.since_ms(item.ended_at));
+            let (word, brief) = (late.outcome.status.word(), brief(&late.outcome));
+            let mut output = Stream::new("Output", &late.outcome.stdout);
+            output.intro = format!("Late report, {after} after the end: {word}, {brief}.\n");
+            streams.push(output);
+            if !late.outcome.stderr.is_empty() {
+                streams.push(Stream::new("Stderr", &late.outcome.stderr));
+            }
         }
+        let name = shown_name(item.name, name_chars_max);
+        Self { item, name, streams, facts: item.facts() }
     }
-    text
+
+    /// The fenced data and the facts about it, with no stream longer than `level` bytes.
+    fn body(&self, nonce: &Nonce, level: usize) -> String {
+        let data: Vec<String> = self.streams.iter().map(|s| s.shown(level)).collect();
+        let data = data.join("\n");
+        format!("Result:\n⟦{nonce}⟧\n{data}\n⟦/{nonce}⟧\n{}", self.facts)
+    }
+
+    /// What it takes besides its streams.
+    fn frame_bytes(&self) -> usize {
+        let labels: usize = self.streams.iter().map(|s| s.intro.len() + s.label.len() + 3).sum();
+        self.name.len() + self.facts.len() + labels + FRAME_BYTES_MAX
+    }
 }
 
 /// The longest that a stream may be so that all of `items` fit: short ones stay whole and leave
 /// their room to the long ones.
-fn level(items: &[Completion<'_>], bytes_max: usize) -> usize {
-    // Names, facts, fences and late reports are bounded; what they take is measured.
-    let mut room = bytes_max.saturating_sub(MARKER.len() + 64);
-    let mut sizes = Vec::new();
-    for item in items {
-        let late: usize = item.late.iter().map(|l| late_data(item, l).len() + 1).sum();
-        let name = shown_name(item.name, NAME_CHARS_MAX).len();
-        room = room.saturating_sub(name + item.facts().len() + late + FRAME_BYTES_MAX);
-        sizes.push(inert_text(&item.outcome.stdout).len());
-        sizes.push(inert_text(&item.outcome.stderr).len());
-    }
+fn level(items: &[Shown<'_>], bytes_max: usize) -> usize {
+    let frames: usize = items.iter().map(Shown::frame_bytes).sum();
+    let mut room = bytes_max.saturating_sub(MARKER.len() + 64 + frames);
+    let mut sizes: Vec<usize> =
+        items.iter().flat_map(|i| &i.streams).map(|s| s.text.len()).collect();
     sizes.sort_unstable();
     let mut left = sizes.len();
     for size in sizes {
         let share = room / left.max(1);
         if size > share {
-            return share.max(PIECE_BYTES_MIN);
+            return share;
         }
         room -= size;
         left -= 1;
     }
-    NOTICE_BYTES_MAX
+    bytes_max
 }
 
-/// Labels, verb, age and both fence lines with the longest nonce.
+/// Marks, verb, age and both fence lines with the longest nonce.
 const FRAME_BYTES_MAX: usize = 640;
 
 /// One line each while there is room, then their number.

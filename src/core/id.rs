@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Longest id in bytes. Keys of rows and of files are made of ids, so they stay short.
-pub const ID_BYTES_MAX: usize = 200;
+pub const ID_BYTES_MAX: usize = 160;
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -17,8 +17,33 @@ pub const BACKOFF_MS_MAX: u64 = 300_000;
 pub const OUTAGE_MS_MAX: u64 = 900_000;
 /// Longest wait inside one tool call.
 pub const BLOCKING_TOOL_MS_MAX: u64 = 300_000;
+/// Until a model's server has taken the connection.
+pub const MODEL_CONNECT_MS: u64 = 10_000;
+/// Until a model's server has begun its answer, connecting included. A local server reads the whole
+/// prompt first.
+pub const MODEL_HEADER_MS: u64 = 120_000;
 /// Silence of a model's stream after which the call is given up.
 pub const MODEL_IDLE_MS: u64 = 60_000;
+/// Silence after which a finished answer is not waited on for its usage.
+pub const MODEL_TAIL_MS: u64 = 2_000;
+/// A whole model call. Long: a healthy answer may be long, silence ends a sick one.
+pub const MODEL_TOTAL_MS: u64 = 1_800_000;
+/// Longest wait that a provider's own word can impose.
+pub const MODEL_RETRY_AFTER_MS_MAX: u64 = 86_400_000;
+/// Longest event of a model's stream.
+pub const MODEL_EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// A whole stream, with what is not kept of it, or a whole answer that is not streamed.
+pub const MODEL_STREAM_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Read of the body of an error.
+pub const MODEL_ERROR_BYTES_MAX: usize = 64 * 1024;
+/// Kept of what a provider says in an error, in characters.
+pub const MODEL_SAID_CHARS_MAX: usize = 300;
+/// Text of one answer, measured as JSON, as it is stored.
+pub const MODEL_TEXT_BYTES_MAX: usize = 80 * 1024;
+/// Calls of one answer with ids, names and arguments, measured as JSON, as they are stored.
+pub const MODEL_CALLS_BYTES_MAX: usize = 144 * 1024;
+/// Largest playbook of the scripted model.
+pub const PLAYBOOK_BYTES_MAX: usize = 1024 * 1024;
 /// Between TERM and KILL.
 pub const KILL_GRACE_MS: u64 = 5_000;
 /// How long a message is recognised as a repeat.
@@ -35,6 +60,10 @@ pub const TAKE_PEOPLE_MAX: usize = 16;
 pub const TAKE_NOTICES_MAX: usize = 200;
 /// Bytes of arrivals that one take moves into a turn.
 pub const TAKE_BYTES_MAX: usize = 256 * 1024;
+/// Arrivals that one turn carries.
+pub const CARRIED_PER_TURN_MAX: usize = 512;
+/// Keys by which one arrival is recognised.
+pub const DEDUPE_KEYS_MAX: usize = 8;
 /// Notices of one take that are shown whole; the rest are a digest.
 pub const NOTICES_WHOLE_MAX: usize = 20;
 /// A session is ready so long after a person's message, so that quick ones start one turn.
@@ -64,7 +93,7 @@ pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
 pub const FORGET_ROWS_MAX: usize = 200;
 /// Keys that one operation loads in a round.
-pub const KEYS_PER_LOAD_MAX: usize = 1_024;
+pub const KEYS_PER_LOAD_MAX: usize = 2_048;
 /// Rounds of loading of one operation.
 pub const LOAD_ROUNDS_MAX: usize = 3;
 /// Tries of an operation against other nodes' writes.
@@ -129,6 +158,22 @@ pub const HOME_GONE_MS: u64 = 600_000;
 pub const SHIM_ANSWER_MS: u64 = 5_000;
 /// An exited script's pipes are abandoned after so long.
 pub const DRAIN_MS: u64 = 500;
+/// An exited script's pipes are left alone after so long a silence.
+pub const DRAIN_IDLE_MS: u64 = 100;
+/// What a script leaves running is hunted for so long after its end.
+pub const LEFTOVERS_MS_MAX: u64 = 2_000;
+/// Room kept on disk for an exit record, so that a full disk cannot lose it.
+pub const EXIT_RECORD_BYTES: usize = 4 * 1024;
+/// Largest specification of an execution in the spool.
+pub const SPEC_BYTES_MAX: usize = 64 * 1024;
+/// Largest file a script may write.
+pub const SCRIPT_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Connections that a shim serves at once.
+pub const SHIM_CONNECTIONS_MAX: usize = 8;
+/// Orders that wait for a shim's answer.
+pub const SHIM_ORDERS_MAX: usize = 16;
+/// Compiling one script.
+pub const SYNTAX_MS_MAX: u64 = 5_000;
 /// Exit records and unknown spool entries are kept at least so long.
 pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 /// A completion older than this says how late it is.
@@ -189,6 +234,12 @@ const _: () = assert!(NOTICES_WHOLE_MAX <= TAKE_NOTICES_MAX);
 const _: () = assert!(LOOP_ALERT_AT < LOOP_END_AT);
 const _: () = assert!(MESSAGE_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ROW_BYTES_MAX);
+// A model's answer is one row, and a script is the argument of a call: each of its bytes may become
+// a two-byte escape once in the arguments.
+const _: () = assert!(MODEL_TEXT_BYTES_MAX + MODEL_CALLS_BYTES_MAX < ROW_BYTES_MAX);
+const _: () = assert!(CODE_BYTES_MAX * 2 < MODEL_CALLS_BYTES_MAX);
+const _: () = assert!(MODEL_CONNECT_MS < MODEL_HEADER_MS && MODEL_TAIL_MS < MODEL_IDLE_MS);
+const _: () = assert!(MODEL_HEADER_MS + MODEL_IDLE_MS < MODEL_TOTAL_MS);
 // Each byte of output may become a two-byte JSON escape, in two streams.
 const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
@@ -203,10 +254,21 @@ const _: () = assert!(
 const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
 // A notice may ride with a tool result in one row.
 const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
-// A stop touches every unread arrival and every live execution in one load.
+// A stop touches every unread arrival with an entry for each of people's, everything the turn
+// carries, and every live execution with its kill item, in one load.
 const _: () = assert!(
-    PEOPLE_UNREAD_MAX + NOTICES_UNREAD_AND_LIVE_MAX * 2 + LIVE_PER_SESSION_MAX < KEYS_PER_LOAD_MAX
+    PEOPLE_UNREAD_MAX * 2
+        + NOTICES_UNREAD_AND_LIVE_MAX
+        + CARRIED_PER_TURN_MAX
+        + LIVE_PER_SESSION_MAX * 2
+        < KEYS_PER_LOAD_MAX - 64
 );
+// A burial touches what the turn carries with its executions, and the turn's log.
+const _: () = assert!(CARRIED_PER_TURN_MAX * 2 + 512 < KEYS_PER_LOAD_MAX);
+const _: () = assert!(TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX < CARRIED_PER_TURN_MAX);
 const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
+const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);
+// What a shim does after a script's end is over before the ledger calls it overdue.
+const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);

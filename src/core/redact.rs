@@ -38,13 +38,12 @@ impl Redactor {
     /// Knows these values: plain, in base64 at any offset, percent-encoded and JSON-escaped. One of
     /// several lines is known line by line. Shorter than [`LITERAL_CHARS_MIN`] is not looked for.
     pub fn new(literals: Vec<String>) -> Self {
-        let mut needles: Vec<String> = literals
-            .iter()
-            .flat_map(|literal| literal.lines())
-            .map(str::trim)
-            .filter(|line| line.chars().count() >= LITERAL_CHARS_MIN)
-            .flat_map(forms::of)
-            .collect();
+        let mut needles = Vec::new();
+        for literal in literals {
+            let lines = literal.lines().map(str::trim);
+            let known = lines.filter(|line| line.chars().count() >= LITERAL_CHARS_MIN);
+            needles.extend(known.flat_map(forms::of));
+        }
         needles.sort_unstable();
         needles.dedup();
         Self { needles }

@@ -108,7 +108,7 @@ pub enum Body {
         /// The text.
         text: String,
     },
-    /// A line of dogwatch's own that stands for the model's answer and is posted: a budget is spent.
+    /// dogwatch's own line that stands for the model's answer and is posted: a budget is spent.
     Closing {
         /// The text.
         text: String,

@@ -128,7 +128,7 @@ impl FrontDesk {
             turn,
             people: inbox.people.len(),
             notices: inbox.notices.len(),
-            stopped: head.stopped.is_some(),
+            stopped: head.stopped,
             not_before: head.open.filter(|_| head.lane.is_none()).map(|_| head.not_before),
             live: live.filter(home::is_live).collect(),
             ended: effects::ended(&self.0, session).await?,

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::{BoxFuture, ready};
 use tokio::sync::broadcast;
 
-use super::codec;
+use super::{check_keys, codec, hints_of};
 use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
-use crate::core::limits::{HINTS_KEPT_MAX, KEYS_PER_LOAD_MAX};
+use crate::core::limits::HINTS_KEPT_MAX;
 use crate::core::time::Timestamp;
 use crate::ports::{Applied, Clock, Hint, Loaded, Member, Store, StoreError};
 
@@ -194,29 +194,6 @@ impl Memory {
         }
         Ok(applied)
     }
-}
-
-/// What a change has to say to those who wait for index entries.
-pub(super) fn hints_of(change: &Change) -> impl Iterator<Item = Hint> {
-    change.index.iter().filter_map(|write| {
-        let member = Member {
-            score: write.score?,
-            aggregate: change.aggregate.clone(),
-            key: write.key.clone(),
-        };
-        Some(Hint { index: write.index.clone(), member })
-    })
-}
-
-/// A load names its keys one by one, so their number is bounded.
-pub(super) fn check_keys(keys: &[Key]) -> Result<(), StoreError> {
-    if keys.len() > KEYS_PER_LOAD_MAX {
-        return Err(StoreError::Data(format!(
-            "a load of {} rows was asked, at most {KEYS_PER_LOAD_MAX} are allowed at once",
-            keys.len()
-        )));
-    }
-    Ok(())
 }
 
 /// Refuses what a store on disk could not keep.

@@ -46,8 +46,6 @@ pub enum Code {
     LimitReached,
     /// The session was stopped by a person.
     Stopped,
-    /// It is not possible in this kind of turn.
-    NotNow,
     /// It was not done; nothing runs.
     NotStarted,
     /// It was not done or cannot be said; the place where it is kept does not answer.
@@ -67,12 +65,12 @@ pub struct ToolError {
     /// What to do now.
     pub hint: String,
     /// Arguments that would do, where an example helps.
-    pub example: Option<Value>,
+    pub example: Option<Box<Value>>,
     /// The same call, unchanged, may succeed later.
     pub retryable: bool,
     /// More facts, merged into the error object.
     #[serde(flatten)]
-    pub facts: Map<String, Value>,
+    pub facts: Box<Map<String, Value>>,
 }
 
 impl ToolError {
@@ -85,7 +83,7 @@ impl ToolError {
             hint: hint.into(),
             example: None,
             retryable: false,
-            facts: Map::new(),
+            facts: Box::default(),
         }
     }
 
@@ -99,7 +97,7 @@ impl ToolError {
     /// Shows arguments that would do.
     #[must_use]
     pub fn like(mut self, example: Value) -> Self {
-        self.example = Some(example);
+        self.example = Some(Box::new(example));
         self
     }
 

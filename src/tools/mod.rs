@@ -18,6 +18,7 @@ pub mod silence;
 pub mod trigger;
 pub mod watch;
 
+pub use crate::core::turn::AfterCrash;
 pub use error::{Code, ToolError};
 
 /// What the tools may rely on; their texts and their number follow from it.
@@ -36,15 +37,6 @@ impl Wiring {
     pub fn all() -> Self {
         Self { families: Family::ALL.to_vec(), role: Role::Writable, grace_ms: KILL_GRACE_MS }
     }
-}
-
-/// What becomes of a call that a crash left without a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AfterCrash {
-    /// It is run again: it changes nothing, or its start key recognises it.
-    Rerun,
-    /// It may have been done or not, and that is said.
-    Unknown,
 }
 
 /// How the engine treats the calls of a tool.

@@ -216,11 +216,12 @@ fn parse_object(arguments: &str) -> Result<Map<String, Value>, ToolError> {
     let value: Value = serde_json::from_str(arguments).map_err(|error| not_json(&error))?;
     let Value::Object(values) = value else {
         let message = format!("the arguments must be one JSON object, not {}", sort_of(&value));
-        return Err(ToolError::new(
-            Code::NotAnObject,
-            message,
-            "Send the arguments as an object, with the names of the fields as keys.",
-        ));
+        let hint = if value.is_string() {
+            "Send the object itself, not a text that contains it."
+        } else {
+            "Send the arguments as an object, with the names of the fields as keys."
+        };
+        return Err(ToolError::new(Code::NotAnObject, message, hint));
     };
     let Names(names) = serde_json::from_str(arguments).map_err(|error| not_json(&error))?;
     let mut seen = HashSet::new();

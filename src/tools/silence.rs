@@ -1,10 +1,10 @@
 //! `stay_silent`: ends a turn that no person started without a post. Owns its schema and results.
-//! Must not know what a turn is.
+//! Must not know what a turn is:
+//! the turn machine refuses it where a person waits for an answer.
 
 use serde_json::{Value, json};
 
 use super::check::Line;
-use super::error::{Code, ToolError};
 use super::shape::{Field, Shape};
 use super::{Action, AfterCrash, Rule, Tool};
 use crate::core::limits::REASON_CHARS_MAX;
@@ -50,13 +50,4 @@ pub(super) fn tool() -> Tool {
 /// The turn ends without a post.
 pub fn accepted() -> Value {
     json!({ "status": "silent" })
-}
-
-/// A person waits for an answer.
-pub fn refused() -> ToolError {
-    ToolError::new(
-        Code::NotNow,
-        "a person's message waits for an answer in this turn",
-        "Answer in text. One short line will do.",
-    )
 }

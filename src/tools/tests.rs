@@ -1,4 +1,5 @@
 use std::fmt::Write as _;
+use std::slice::from_ref;
 
 use serde_json::{Value, json};
 
@@ -326,7 +327,7 @@ fn peer_d02_results_of_calls_that_worked() {
         Glance { stdout: captured("a\nb\nc\nd\n", "", 0), stalled: true, ..Glance::default() };
     insta::assert_json_snapshot!(json!({
         "started": trigger::started(&running.id, &running.name),
-        "listed": watch::listed(&[running.clone()], &[ended.clone()], now),
+        "listed": watch::listed(from_ref(&running), from_ref(&ended), now),
         "nothing listed": watch::listed(&[], &[], now),
         "output while it runs": watch::output(&running, Some(&glance), 2, now),
         "output not seen": watch::output(&running, None, 2, now),
@@ -357,7 +358,6 @@ fn b11_what_was_not_done_is_never_told_as_done() {
     all.push(trigger::syntax_error(&nowhere, "x"));
     all.push(watch::already_over(&over));
     all.push(watch::unavailable("the store does not answer"));
-    all.push(silence::refused());
     for error in all {
         let result = error.to_result();
         assert!(result.get("status").is_none() && result.get("execution_id").is_none());
@@ -389,4 +389,45 @@ fn an_unknown_id_gets_what_was_meant_or_what_there_is() {
     assert_eq!(hint("watch deployment", &known), meant);
     assert_eq!(hint("job_77", &known), "watch__list shows what there is: auto-notify-watc-0001.");
     assert!(hint("job_77", &[]).starts_with("Nothing was started"));
+}
+
+proptest::proptest! {
+    /// Whatever a model writes, it gets an action or a short error, and what is accepted is
+    /// within the declared bounds.
+    #[test]
+    fn any_arguments_are_an_action_or_a_short_error(
+        tool in 0usize..5,
+        name in proptest::option::of(".{0,300}"),
+        python in proptest::option::of("(?s).{0,40}"),
+        seconds in proptest::option::of("-?[0-9]{1,12}(\\.[0-9])?|\"[0-9]\"|null|\\[\\]"),
+        noise in "(?s).{0,20}",
+        cut in proptest::option::of(0usize..40),
+    ) {
+        let mut fields = Vec::new();
+        if let Some(name) = &name {
+            fields.push(format!("\"name\":{}", json!(name)));
+        }
+        if let Some(python) = &python {
+            fields.push(format!("\"python\":{}", json!(python)));
+        }
+        if let Some(seconds) = seconds {
+            fields.push(format!("\"timeout_seconds\":{seconds}"));
+        }
+        let mut arguments = format!("{{{}}}", fields.join(","));
+        if let Some(cut) = cut {
+            arguments = arguments.chars().take(cut).collect::<String>() + &noise;
+        }
+        let tools = all();
+        match tools[tool].parse(&arguments) {
+            Ok(Action::StartScript(script)) => {
+                assert!((1..=86_400).contains(&script.timeout_seconds));
+                assert!(!script.name.is_empty() && script.name.chars().count() <= 200);
+                assert_eq!(script.name.trim(), script.name);
+                assert!(!script.name.contains('\n') && !script.python.contains('\0'));
+                assert!(ExecutionId::new(trigger::id_prefix(&script.name)).is_ok());
+            }
+            Ok(_) => {}
+            Err(error) => assert!(error.to_result().to_string().len() < 2_000),
+        }
+    }
 }

@@ -87,9 +87,11 @@ pub(super) fn tool() -> Tool {
                 "Start a Python script in the background and return at once. When it completes, \
                  fails or times out, this conversation is resumed with an [AUTO-NOTIFICATION] \
                  that carries its output: up to {} KiB each of stdout and stderr, head and tail. \
+                 The script has at most {} KiB. \
                  Use it for anything that takes longer than a moment. Afterwards say in one line \
                  what you started and end your turn; do not wait for it and do not poll.",
-                OUTPUT_BYTES_MAX / 1024
+                OUTPUT_BYTES_MAX / 1024,
+                CODE_BYTES_MAX / 1024
             ),
             parameters: shape().schema(),
         },

@@ -287,12 +287,7 @@ fn streams(row: &mut Map<String, Value>, outcome: &Outcome, tail_lines: u64) {
 
 /// The last lines of a stream, and how much is not shown.
 fn stream(captured: &Captured, tail_lines: u64) -> Value {
-    let gap = captured.missing_bytes;
-    let whole = if gap == 0 {
-        format!("{}{}", captured.head, captured.tail)
-    } else {
-        format!("{}\n[… {gap} bytes were not kept …]\n{}", captured.head, captured.tail)
-    };
+    let whole = captured.text();
     let lines: Vec<&str> = whole.lines().collect();
     let keep = usize::try_from(tail_lines).unwrap_or(usize::MAX);
     let skipped = lines.len().saturating_sub(keep);

@@ -1,1 +1,361 @@
-//! Runs scripts, each under a shim of its own.
+//! Runs scripts, each under a shim of its own, and keeps what becomes of them in a spool that
+//! outlives the bot. Implements `ports::Launcher`. Must not know the ledger, sessions or channels.
+//!
+//! There is no sandbox yet: a script runs as the user of dogwatch, with an environment of its own
+//! but the same files. It could reach the spool, other processes of that user and the network.
+
+mod adopt;
+mod attend;
+mod ctl;
+mod exit_record;
+mod ring;
+pub mod shim;
+mod spawn;
+mod spool;
+mod stray;
+mod syntax;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::adopt::Redactor;
+use self::adopt::{Suspect, judge, printed};
+use self::attend::{Attendant, Handle};
+use self::ctl::Order;
+pub use self::spawn::{ENV_ALLOWED, find_python};
+pub use self::spool::SpoolError;
+use self::spool::{Common, Entry, EntryError, Spool};
+use self::syntax::Syntax;
+use crate::core::id::{ExecutionId, SessionId, SpoolId};
+use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
+use crate::ports::{
+    Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
+};
+
+/// What the launcher is told by its owner.
+pub struct Settings {
+    /// The spool's directory; made where it is missing.
+    pub spool: PathBuf,
+    /// The dogwatch binary, run again as the shim.
+    pub program: PathBuf,
+    /// The Python interpreter itself, not a wrapper; see [`find_python`].
+    pub python: PathBuf,
+    /// The host's environment. Scripts get only what is harmless of it.
+    pub env: Vec<(String, String)>,
+    /// Takes secrets out of what scripts print.
+    pub redactor: Arc<Redactor>,
+    /// How long is waited for what.
+    pub timing: Timing,
+}
+
+/// How long is waited for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// Between two looks whether a shim answers, in milliseconds.
+    pub check_ms: u64,
+    /// A shim that does not answer for so many milliseconds is stalled.
+    pub answer_ms: u64,
+    /// A shim that is not told to go for so many milliseconds ends.
+    pub start_ms: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { check_ms: SWEEP_MS, answer_ms: SHIM_ANSWER_MS, start_ms: START_MS_MAX }
+    }
+}
+
+type Name = (SessionId, ExecutionId);
+
+/// What the launcher and its tasks hold together.
+struct Shared {
+    spool: Spool,
+    program: PathBuf,
+    common: Common,
+    redactor: Arc<Redactor>,
+    timing: Timing,
+    clock: Arc<dyn Clock>,
+    sink: Arc<dyn ExitSink>,
+    stop: CancellationToken,
+    /// What is attended to.
+    live: Mutex<HashMap<Name, Handle>>,
+}
+
+impl Shared {
+    fn live(&self) -> MutexGuard<'_, HashMap<Name, Handle>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The launcher. Dropping it, or [`Watch::release`], lets the shims go on alone; the spool stays
+/// locked until the tasks of the tracker have ended.
+pub struct Watch {
+    shared: Arc<Shared>,
+    syntax: Syntax,
+    tasks: TaskTracker,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Watch {
+    /// Opens the spool and takes its lock. Blocking: for the start of a process. Tasks run in
+    /// `tasks`, in the current runtime.
+    pub fn open(
+        settings: Settings,
+        ids: &dyn Ids,
+        clock: Arc<dyn Clock>,
+        sink: Arc<dyn ExitSink>,
+        tasks: TaskTracker,
+    ) -> Result<Self, SpoolError> {
+        let spool = Spool::open(&settings.spool, ids)?;
+        let stop = CancellationToken::new();
+        let python = settings.python.clone();
+        let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);
+        let shared = Shared {
+            spool,
+            program: settings.program,
+            common: Common {
+                python: settings.python,
+                env: spawn::allowed(&settings.env),
+                start_ms: settings.timing.start_ms,
+            },
+            redactor: settings.redactor,
+            timing: settings.timing,
+            clock,
+            sink,
+            stop,
+            live: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared), syntax, tasks })
+    }
+
+    /// Ends the tasks of this launcher. What runs goes on; nothing more is reported.
+    pub fn release(&self) {
+        self.shared.stop.cancel();
+    }
+
+    fn attend(&self, name: Name, entry: Entry, shim: Option<Child>) {
+        let (orders, received) = mpsc::channel(SHIM_ORDERS_MAX);
+        let stalled = Arc::new(AtomicBool::new(false));
+        let handle = Handle { orders, stalled: Arc::clone(&stalled) };
+        self.shared.live().insert(name.clone(), handle);
+        let shared = Arc::clone(&self.shared);
+        let (session, execution) = name.clone();
+        let attendant = Attendant {
+            shared: Arc::clone(&shared),
+            session,
+            execution,
+            entry,
+            orders: received,
+            stalled,
+            unheard: Vec::new(),
+            suspect: Suspect::Unknown,
+        };
+        self.tasks.spawn(async move {
+            let ended = attendant.run(shim).await;
+            shared.live().remove(&name);
+            if let Some(outcome) = ended {
+                shared.sink.exited(name.0, name.1, outcome);
+            }
+        });
+    }
+
+    /// `false` when nothing is attended to under this name.
+    async fn order(&self, session: &SessionId, execution: &ExecutionId, order: Order) -> bool {
+        let name = (session.clone(), execution.clone());
+        let orders = self.shared.live().get(&name).map(|handle| handle.orders.clone());
+        match orders {
+            Some(orders) => orders.send(order).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Runs blocking work on the spool.
+    async fn on_spool<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> Result<T, LaunchError> {
+        let shared = Arc::clone(&self.shared);
+        let done = tokio::task::spawn_blocking(move || work(&shared)).await;
+        done.map_err(|error| LaunchError { what: format!("work on the spool broke off: {error}") })
+    }
+}
+
+impl From<EntryError> for LaunchError {
+    fn from(error: EntryError) -> Self {
+        Self { what: error.to_string() }
+    }
+}
+
+/// Makes the entry and starts its shim.
+fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
+    let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    let started = start_in(shared, &entry, lock);
+    if started.is_err() {
+        let _left_for_the_next_start = entry.remove();
+    }
+    started.map(|shim| (entry, shim))
+}
+
+fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Child, LaunchError> {
+    let log = entry.log()?;
+    spawn::shim(&shared.program, &entry.dir, lock, log).map_err(|error| LaunchError {
+        what: format!("{} does not start: {error}", shared.program.display()),
+    })
+}
+
+/// What is in the spool, and forgets what is settled for long.
+fn scan(shared: &Shared) -> Result<Vec<(SpoolEntry, Entry)>, EntryError> {
+    let now = shared.clock.now();
+    let mut all = Vec::new();
+    for entry in shared.spool.entries()? {
+        let looked = if entry.is_stale(now) {
+            entry.remove().map(|()| None)
+        } else {
+            look(shared, &entry).map(Some)
+        };
+        match looked {
+            Ok(Some(found)) => all.push((found, entry)),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(dir = %entry.dir.display(), %error, "a spool entry is unusable");
+                if matches!(entry.lock(), Ok(Some(_))) {
+                    let _kept_for_a_while = entry.settle(now);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn look(shared: &Shared, entry: &Entry) -> Result<SpoolEntry, EntryError> {
+    let spec = entry.spec()?;
+    let found = judge(entry, shared.clock.now(), Suspect::Unknown, &*shared.redactor)?;
+    Ok(SpoolEntry { session: spec.session, execution: spec.execution, found })
+}
+
+impl Launcher for Watch {
+    fn spool(&self) -> SpoolId {
+        self.shared.spool.id().clone()
+    }
+
+    fn check_syntax<'a>(
+        &'a self,
+        python: &'a str,
+    ) -> BoxFuture<'a, Result<Option<SyntaxFault>, LaunchError>> {
+        self.syntax.check(python).boxed()
+    }
+
+    fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {
+        let name = (launch.session.clone(), launch.execution.clone());
+        async move {
+            let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            self.attend(name, entry, Some(shim));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn go<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>> {
+        async move {
+            // One that has ended before was reported, which says more than an error here.
+            let there = self.shared.spool.entry(session, execution).dir;
+            if self.order(session, execution, Order::Go).await || there.exists() {
+                return Ok(());
+            }
+            let what = format!("{} is not in the spool", execution.within(session));
+            Err(LaunchError { what })
+        }
+        .boxed()
+    }
+
+    fn cancel<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>> {
+        async move {
+            self.order(session, execution, Order::Cancel).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn kill<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Result<(), LaunchError>> {
+        async move {
+            self.order(session, execution, Order::Kill).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>> {
+        async move {
+            let mut found = Vec::new();
+            for (entry, place) in self.on_spool(scan).await?? {
+                let name = (entry.session.clone(), entry.execution.clone());
+                let known = self.shared.live().contains_key(&name);
+                if entry.found == Found::Held && !known {
+                    self.attend(name, place, None);
+                }
+                found.push(entry);
+            }
+            Ok(found)
+        }
+        .boxed()
+    }
+
+    fn glance<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Glance>> {
+        let name = (session.clone(), execution.clone());
+        let entry = self.shared.spool.entry(session, execution);
+        async move {
+            let read = move |shared: &Shared| printed(&entry, &*shared.redactor);
+            let (stdout, stderr) = self.on_spool(read).await.ok()??;
+            let live = self.shared.live();
+            let stalled = live.get(&name).is_some_and(|it| it.stalled.load(Ordering::Relaxed));
+            Some(Glance { stdout, stderr, stalled })
+        }
+        .boxed()
+    }
+
+    fn settled<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, ()> {
+        let entry = self.shared.spool.entry(session, execution);
+        async move {
+            let settle = move |shared: &Shared| entry.settle(shared.clock.now());
+            if let Ok(Err(error)) = self.on_spool(settle).await {
+                tracing::warn!(%session, %execution, %error, "cannot mark a spool entry");
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,1 +1,13 @@
-//! Tests of watch.
+//! Tests of watch: real shims, real scripts, a real spool.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what a test cannot do fails it"
+)]
+
+mod bench;
+mod lost;
+mod opening;
+mod run;
+mod syntax;

@@ -126,7 +126,7 @@ impl<'a> View<'a> {
         self.expect(head.open.is_some() == self.open.is_some(), || {
             format!("the open turn {:?} has no row", head.open)
         });
-        let stopped = head.stopped.is_some();
+        let stopped = head.stopped;
         self.expect(!stopped || head.open.is_none(), || "a stopped session has a turn".into());
         self.expect(!stopped || self.inbox.notices.is_empty(), || {
             "a stopped session has unread completions".into()
@@ -273,16 +273,13 @@ impl<'a> View<'a> {
             self.balance.live += 1;
             let current = execution.generation == self.head.generation;
             self.expect(current, || format!("{id} of an older generation is live"));
-            self.expect(self.head.stopped.is_none(), || format!("{id} lives, stopped"));
+            self.expect(!self.head.stopped, || format!("{id} lives, stopped"));
         }
         let agrees = match (&execution.model, &execution.state) {
             (ModelReceipt::None, State::Ended(_)) => false,
             (ModelReceipt::None, State::Registered | State::Running | State::Cancelling) => true,
-            (ModelReceipt::Arrival(seq), _) => {
-                get::<Arrival>(self.rows, &Key::arrival(*seq)).is_some_and(
-                    |arrival| matches!(&arrival.body, Body::Completion { execution } if execution == id),
-                )
-            }
+            (ModelReceipt::Arrival(seq), _) => get::<Arrival>(self.rows, &Key::arrival(*seq))
+                .is_some_and(|arrival| arrival.body == Body::Completion { execution: id.clone() }),
             (ModelReceipt::Fate(fate), state) => {
                 *self.balance.fates.entry(fate_word(fate).into()).or_default() += 1;
                 state.is_ended()

@@ -29,20 +29,16 @@ pub struct Lane {
     pub until: Timestamp,
 }
 
-/// A stop that a person has not yet answered with a new message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stopped {
-    /// When it was said, by its source: an older message that comes later clears nothing.
-    pub source_at: Timestamp,
-}
-
 /// Head of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Raised by `stop all`.
     pub generation: Generation,
     /// Stopped until a person writes.
-    pub stopped: Option<Stopped>,
+    pub stopped: bool,
+    /// When everything was last stopped, by its source: an older message that comes later is not
+    /// answered, and clears nothing.
+    pub stopped_until: Option<Timestamp>,
     /// The highest fence given.
     pub fence: Fence,
     /// Who may write the open turn.

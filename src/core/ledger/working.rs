@@ -167,7 +167,7 @@ pub fn wake_at(head: &Head) -> Option<Timestamp> {
     match (&head.lane, head.open) {
         (Some(lane), _) => Some(lane.until),
         (None, Some(_)) => Some(head.not_before),
-        (None, None) if head.stopped.is_some() => None,
+        (None, None) if head.stopped => None,
         (None, None) => head.inbox_at.map(|at| at.max(head.not_before)),
     }
 }

@@ -14,37 +14,57 @@ const MIXED: bool = true;
 
 /// The groups `s`, `d` and `q` hold the secret; without them all of the match is.
 const PATTERNS: [(&str, bool); 16] = [
-    (r"\bxox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{8,}", ANY),
-    (r"\bxapp-[0-9]-[A-Za-z0-9-]{8,}", ANY),
+    (r"xox[a-z](?:\.xox[a-z])?-[A-Za-z0-9-]{8,}", ANY),
+    (r"xapp-[0-9]-[A-Za-z0-9-]{8,}", ANY),
     (r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>[A-Za-z0-9/_-]{8,})", ANY),
     (
-        r#"(?i)\b(?:proxy-)?authorization\\?["']?[ \t]*[:=][ \t]*\\?["']?(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<s>[^\s"',;\\]{3,})"#,
+        concat!(
+            r#"(?i)\b(?:proxy-)?authorization\\?["']?[ \t]*[:=][ \t]*\\?["']?"#,
+            r#"(?:(?:bearer|basic|token|digest|apikey)[ \t]+)?(?P<s>[^\s"',;\\]{3,})"#,
+        ),
         ANY,
     ),
     (r"(?i)\b(?:bearer|basic)[ \t]+(?P<s>[A-Za-z0-9._~+/=-]{8,})", MIXED),
     (r"\bsk-[A-Za-z0-9_-]{16,}", MIXED),
     (
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|[rs]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9+/=]{16,}|AIza[A-Za-z0-9_-]{30,})",
+        concat!(
+            r"(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}",
+            r"|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{30,}|[rs]k_(?:live|test)_[A-Za-z0-9]{8,}",
+            r"|whsec_[A-Za-z0-9+/=]{16,}|AIza[A-Za-z0-9_-]{30,})",
+        ),
         ANY,
     ),
     (r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b", ANY),
-    (r"\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*", ANY),
+    (r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*", ANY),
     (r"(?i)[a-z][a-z0-9+.-]*://[^\s/?#@:]*:(?P<s>[^\s/?#@]+)@", ANY),
     (r"(?i)[a-z][a-z0-9+.-]*://(?P<s>[^\s/?#@:]{8,})@", MIXED),
     (
-        r#"(?i)[?&](?:[a-z_-]*token|sig|signature|key|[a-z_-]*api_?key|[a-z_-]*secret|password|auth|code|x-amz-(?:signature|credential|security-token))=(?P<s>[^&\s#"'<>\\]+)"#,
+        concat!(
+            r"(?i)[?&](?:[a-z_-]*token|sig|signature|key|[a-z_-]*api_?key|[a-z_-]*secret",
+            r"|password|auth|code|x-amz-(?:signature|credential|security-token))",
+            r#"=(?P<s>[^&\s#"'<>\\]+)"#,
+        ),
         ANY,
     ),
     (
-        r#"(?i)(?:password|passwd|passphrase)\\?["']?[ \t]*[:=]+[ \t]*\\?(?:"(?P<d>[^"\\]{3,})|'(?P<q>[^'\\]{3,})|(?P<s>[^\s"'&,;\\]{3,}))"#,
+        concat!(
+            r#"(?i)(?:password|passwd|passphrase)\\?["']?[ \t]*[:=]+[ \t]*\\?"#,
+            r#"(?:"(?P<d>[^"\\]{3,})|'(?P<q>[^'\\]{3,})|(?P<s>[^\s"'&,;\\]{3,}))"#,
+        ),
         ANY,
     ),
     (
-        r#"(?i)(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key)=(?P<s>[^\s"'&,;\\]{6,})"#,
+        concat!(
+            r"(?i)(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key)",
+            r#"=(?P<s>[^\s"'&,;\\]{6,})"#,
+        ),
         ANY,
     ),
     (
-        r#"(?i)(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key)\\?["']?[ \t]*[:=]+[ \t]*\\?["']?(?P<s>[^\s"'&,;\\]{8,})"#,
+        concat!(
+            r"(?i)(?:secret|token|api[_-]?key|access[_-]?key|private[_-]?key)",
+            r#"\\?["']?[ \t]*[:=]+[ \t]*\\?["']?(?P<s>[^\s"'&,;\\]{8,})"#,
+        ),
         MIXED,
     ),
     (r"(?i)\b(?:set-)?cookie[ \t]*:[ \t]*(?P<s>[^\s=;]+=[^\r\n]{4,})", ANY),

@@ -37,8 +37,6 @@ pub(super) struct Fold {
     ended: bool,
     /// Silence was asked for, and nothing came after it.
     silent: bool,
-    /// Something is carried that the model has not answered.
-    unseen: bool,
     /// The last entry is an answer without calls; a closing is part of its post.
     joins: bool,
     /// The last word is dogwatch's own.
@@ -64,11 +62,10 @@ impl Fold {
         match &entry.body {
             Body::Heard { unanswered, .. } => {
                 self.person_waits |= !unanswered;
-                self.came();
             }
-            Body::Remark { .. } | Body::Notice(_) => self.came(),
             Body::Model { text, calls, finish, .. } => {
-                self.seen();
+                self.silent = false;
+                self.closed = false;
                 self.model_calls = self.model_calls.saturating_add(1);
                 if calls.is_empty() {
                     self.spoke(text, *finish);
@@ -76,31 +73,18 @@ impl Fold {
                     self.called(rules, no, calls, *finish);
                 }
             }
-            Body::Tool { entry: by, call, result, notice } => {
-                self.returned(*by, *call, result);
-                if notice.is_some() {
-                    self.came();
-                }
-            }
-            Body::Note { .. } => {}
-            Body::Closing { text } => {
-                self.seen();
-                self.closed(text, joins);
-            }
+            Body::Tool { entry: by, call, result, .. } => self.returned(*by, *call, result),
+            Body::Remark { .. } | Body::Notice(_) | Body::Note { .. } => {}
+            Body::Closing { text } => self.closed(text, joins),
         }
         if !entry.carries.is_empty() {
-            self.unseen = true;
+            self.came();
         }
     }
 
+    /// Something is carried that the model has not answered.
     fn came(&mut self) {
         self.ended = false;
-        self.silent = false;
-        self.closed = false;
-    }
-
-    fn seen(&mut self) {
-        self.unseen = false;
         self.silent = false;
         self.closed = false;
     }
@@ -152,6 +136,7 @@ impl Fold {
     fn closed(&mut self, text: &str, joins: bool) {
         self.batch = None;
         self.ended = true;
+        self.silent = false;
         self.closed = true;
         self.person_waits = false;
         match self.posts.last_mut().filter(|_| joins) {
@@ -167,7 +152,7 @@ impl Fold {
     pub(super) fn next(&self) -> Next {
         match &self.batch {
             Some(_) => Next::Work,
-            None if self.ended && !self.unseen => Next::Commit,
+            None if self.ended => Next::Commit,
             None => Next::Ask,
         }
     }

@@ -95,7 +95,7 @@ impl Turn {
                 Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
             },
             Input::ModelFailed(error) => match self.phase {
-                Phase::Asking { .. } => self.failed(error),
+                Phase::Asking { .. } => self.failed(&error),
                 Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
             },
             Input::ToolDone { call, result, collect } => self.tool_done(call, result, collect),
@@ -164,8 +164,7 @@ impl Turn {
             // Nothing is taken between calls and their results.
             return vec![Effect::Progress(Progress::Discarded), self.write(vec![entry], false)];
         }
-        let last_word = self.fold.last_word(&self.rules.limits).filter(|_| !tools);
-        if let Some(reason) = last_word {
+        if let Some(reason) = self.fold.last_word(&self.rules.limits) {
             let text = reason.closing(&self.rules.limits);
             return vec![self.write(vec![entry, Body::Closing { text }], false)];
         }
@@ -174,11 +173,11 @@ impl Turn {
         vec![self.write(vec![entry], take)]
     }
 
-    fn failed(&mut self, error: ModelError) -> Vec<Effect> {
+    fn failed(&mut self, error: &ModelError) -> Vec<Effect> {
         let what = error.to_string();
         let why = match error {
             ModelError::Outage { retry_after_ms, .. } => {
-                Why::Failed { what, outage: true, retry_after_ms }
+                Why::Failed { what, outage: true, retry_after_ms: *retry_after_ms }
             }
             ModelError::Garbled { .. } => Why::Failed { what, outage: false, retry_after_ms: None },
             ModelError::Refused { .. } => Why::Fatal { what },

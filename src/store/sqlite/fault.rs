@@ -41,3 +41,11 @@ pub(super) fn explain(path: &Path, doing: &str, error: &Error) -> StoreError {
 pub(super) fn closed(path: &Path) -> StoreError {
     StoreError::Away(format!("the store {} is closed", path.display()))
 }
+
+/// The answer for an apply with which `SQLite` gave up its transaction, without saying why.
+pub(super) fn given_up(path: &Path) -> StoreError {
+    StoreError::Away(format!(
+        "writing {}: it was given up, nothing of it was written",
+        path.display()
+    ))
+}

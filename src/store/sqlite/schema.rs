@@ -2,6 +2,7 @@
 //! know applies or reads.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -97,16 +98,17 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// What people say is in there: nobody else's business.
+/// What people say is in there: nobody else's business. A file that exists is not opened here,
+/// since closing it would drop the locks that `SQLite` may hold on it in this process.
 fn create_private(path: &Path) -> Result<(), StoreError> {
-    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-    made.map(drop).map_err(|e| {
-        StoreError::Away(format!(
-            "the store {} cannot be written ({e}): the file and its directory must exist and be \
-             writable for this user",
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(StoreError::Away(format!(
+            "the store {} cannot be made ({e}): its directory must be writable for this user",
             path.display()
-        ))
-    })
+        ))),
+    }
 }
 
 fn connect(path: &Path, access: OpenFlags) -> rusqlite::Result<Connection> {

@@ -10,15 +10,14 @@ use std::thread::{self, JoinHandle};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::fault::{closed, explain};
+use super::fault::{closed, explain, given_up};
 use super::lock::Lock;
 use super::schema;
 use crate::core::ledger::Change;
 use crate::core::limits::{COMMIT_APPLIES_MAX, COMMIT_FILL_MS, STORE_QUEUE_MAX};
 use crate::ports::{Applied, Hint, StoreError};
-use crate::store::codec;
-use crate::store::memory::hints_of;
 use crate::store::time::boot_ms;
+use crate::store::{codec, hints_of};
 
 /// A change as the tables take it.
 pub(super) struct Encoded {
@@ -81,22 +80,24 @@ impl Writer {
         wakes: broadcast::Sender<Hint>,
     ) -> Result<Self, StoreError> {
         let connection = schema::open_writer(path)?;
-        let durable_commits = Arc::new(AtomicU64::new(0));
-        let (queue, jobs) = mpsc::channel(STORE_QUEUE_MAX);
-        let committer = Committer {
+        Self::run(Committer {
             connection,
             full: None,
-            durable_commits: durable_commits.clone(),
+            durable_commits: Arc::default(),
             wakes,
             path: path.to_owned(),
             _lock: lock,
-        };
+        })
+    }
+
+    fn run(committer: Committer) -> Result<Self, StoreError> {
+        let (path, durable_commits) = (committer.path.clone(), committer.durable_commits.clone());
+        let (queue, jobs) = mpsc::channel(STORE_QUEUE_MAX);
         let thread = thread::Builder::new()
             .name("store-writer".into())
             .spawn(move || committer.run(jobs))
             .map_err(|e| StoreError::Away(format!("no thread for the store: {e}")))?;
-        let (queue, thread) = (Some(queue), Some(thread));
-        Ok(Self { queue, thread, durable_commits, path: path.to_owned() })
+        Ok(Self { queue: Some(queue), thread: Some(thread), durable_commits, path })
     }
 
     /// Once this has been polled the change may be written, whether or not the answer is awaited.
@@ -160,13 +161,18 @@ impl Committer {
             return;
         }
         let since = boot_ms();
-        let mut done = Vec::with_capacity(batch.len());
+        let mut done: Vec<(Job, Answer)> = Vec::with_capacity(batch.len());
         while let Some(job) = batch.pop_front() {
             let answer = self.apply(&job.change).map_err(|e| explain(&self.path, "writing", &e));
+            if self.connection.is_autocommit() {
+                // SQLite gave up the whole transaction with this one, as it does when the disk is
+                // full. The others before it are begun again without it.
+                self.answer(job, answer.and_then(|_| Err(given_up(&self.path))));
+                done.into_iter().rev().for_each(|(job, _)| batch.push_front(job));
+                return;
+            }
             done.push((job, answer));
-            // SQLite may have given up the whole transaction, as with a full disk.
-            let given_up = self.connection.is_autocommit();
-            if given_up || boot_ms().saturating_sub(since) >= COMMIT_FILL_MS {
+            if boot_ms().saturating_sub(since) >= COMMIT_FILL_MS {
                 break;
             }
         }
@@ -188,13 +194,6 @@ impl Committer {
     }
 
     fn end(&self, wrote: bool, durable: bool) -> Result<(), StoreError> {
-        if self.connection.is_autocommit() {
-            return Err(StoreError::Away(format!(
-                "writing {}: the whole commit was given up with one of its applies; nothing of it \
-                 was written",
-                self.path.display()
-            )));
-        }
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         if !wrote {
             return run("ROLLBACK").map(|_| ()).map_err(|e| explain(&self.path, "leaving", &e));
@@ -237,14 +236,15 @@ impl Committer {
         }
         let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
         run("SAVEPOINT one")?;
-        let written = self.write(change);
-        if written.is_err() && !self.connection.is_autocommit() {
-            run("ROLLBACK TO one")?;
+        if let Err(e) = self.write(change) {
+            if !self.connection.is_autocommit() {
+                run("ROLLBACK TO one")?;
+                run("RELEASE one")?;
+            }
+            return Err(e);
         }
-        if !self.connection.is_autocommit() {
-            run("RELEASE one")?;
-        }
-        written.map(|()| Applied::Applied)
+        run("RELEASE one")?;
+        Ok(Applied::Applied)
     }
 
     fn write(&self, change: &Encoded) -> rusqlite::Result<()> {
@@ -275,5 +275,162 @@ impl Committer {
             };
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::core::id::SessionId;
+    use crate::core::ledger::row::Summary;
+    use crate::core::ledger::{Aggregate, Class, Key, Revision, Row, Write};
+
+    fn committer() -> (TempDir, Committer) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let committer = Committer {
+            connection: schema::open_writer(&path).unwrap(),
+            full: None,
+            durable_commits: Arc::default(),
+            wakes: broadcast::Sender::new(1),
+            _lock: Lock::take(&path).unwrap(),
+            path,
+        };
+        (directory, committer)
+    }
+
+    fn encoded(name: &str, row: Option<usize>, class: Class) -> Encoded {
+        let expected = row.is_none().then(|| Revision("1".into()));
+        let row = row.map(|bytes| Row::Summary(Summary { upto: 0, text: "x".repeat(bytes) }));
+        Encoded::of(Change {
+            aggregate: Aggregate::Session(SessionId::new(name).unwrap()),
+            revision: Revision(if row.is_some() { "1" } else { "2" }.into()),
+            expected,
+            writes: vec![Write { key: Key::summary(), row }],
+            index: vec![],
+            class,
+        })
+        .unwrap()
+    }
+
+    fn large(name: &str, row: Option<usize>) -> Encoded {
+        encoded(name, row, Class::FINISHES)
+    }
+
+    /// Commits all as one batch and answers what each was told.
+    fn commit(committer: &mut Committer, changes: Vec<Encoded>) -> Vec<Answer> {
+        let mut batch = VecDeque::new();
+        let mut answers = vec![];
+        for change in changes {
+            let (answer, answered) = oneshot::channel();
+            batch.push_back(Job { change, answer });
+            answers.push(answered);
+        }
+        while !batch.is_empty() {
+            committer.commit(&mut batch);
+        }
+        answers.into_iter().map(|mut answered| answered.try_recv().unwrap()).collect()
+    }
+
+    fn allow_pages(committer: &Committer, more: i64) {
+        let connection = &committer.connection;
+        let pages: i64 = connection.pragma_query_value(None, "page_count", |r| r.get(0)).unwrap();
+        let limit = |_: &rusqlite::Row<'_>| Ok(());
+        connection.pragma_update_and_check(None, "max_page_count", pages + more, limit).unwrap();
+    }
+
+    /// Refuses each row of aggregate b, without giving up the transaction.
+    fn refuse_b(committer: &Committer) {
+        let trigger = "CREATE TRIGGER not_b BEFORE INSERT ON rows
+            WHEN new.aggregate = 'session/b' BEGIN SELECT RAISE(ABORT, 'not b'); END;";
+        committer.connection.pragma_update(None, "max_page_count", 10_000).unwrap();
+        committer.connection.execute_batch(trigger).unwrap();
+    }
+
+    #[test]
+    fn one_durable_apply_makes_its_whole_batch_durable() {
+        let (_directory, mut committer) = committer();
+        let changes = [Class::HINT, Class::FINISHES, Class::HINT]
+            .into_iter()
+            .zip(["a", "b", "c"])
+            .map(|(class, name)| encoded(name, Some(1), class));
+        let answers = commit(&mut committer, changes.collect());
+        assert_eq!(answers, vec![Ok(Applied::Applied); 3]);
+        // Where the batch took too long it is more than one commit, the first of them durable.
+        assert!(committer.durable_commits.load(Ordering::Relaxed) >= 1);
+        commit(&mut committer, vec![encoded("d", Some(1), Class::HINT)]);
+        let level = |r: &rusqlite::Row<'_>| r.get::<_, i64>(0);
+        assert_eq!(committer.connection.pragma_query_value(None, "synchronous", level), Ok(1));
+    }
+
+    #[test]
+    fn an_apply_that_cannot_be_written_leaves_nothing_in_the_commit_of_the_others() {
+        let (_directory, mut committer) = committer();
+        allow_pages(&committer, 10);
+        let (first, second) = (large("a", Some(100)), large("c", Some(100)));
+        let batch = vec![first, large("a", None), large("b", Some(90_000)), second];
+        let mut answers = commit(&mut committer, batch);
+        assert!(matches!(answers.remove(2), Err(StoreError::Away(_))));
+        assert_eq!(answers, vec![Ok(Applied::Applied); 3]);
+        refuse_b(&committer);
+        let batch = vec![large("d", Some(1)), large("b", Some(1)), large("c", None)];
+        let mut answers = commit(&mut committer, batch);
+        assert!(matches!(answers.remove(1), Err(StoreError::Away(w)) if w.contains("not b")));
+        assert_eq!(answers, vec![Ok(Applied::Applied); 2]);
+        let names = "SELECT group_concat(name) FROM aggregates";
+        let names = committer.connection.query_row(names, [], |r| r.get::<_, String>(0));
+        assert_eq!(names.as_deref(), Ok("session/a,session/c,session/d"));
+    }
+
+    #[test]
+    fn a_commit_that_fails_is_told_to_each_of_its_applies() {
+        let (_directory, mut committer) = committer();
+        let fails = "PRAGMA foreign_keys = ON;
+            CREATE TABLE parent (id INTEGER PRIMARY KEY);
+            CREATE TABLE orphan (parent INTEGER REFERENCES parent (id)
+                DEFERRABLE INITIALLY DEFERRED);
+            CREATE TRIGGER orphans AFTER INSERT ON rows BEGIN INSERT INTO orphan VALUES (7); END;";
+        committer.connection.execute_batch(fails).unwrap();
+        let batch = vec![large("a", Some(1)), large("a", Some(1)), large("b", None)];
+        for answer in commit(&mut committer, batch) {
+            let Err(StoreError::Away(words)) = answer else { panic!("{answer:?}") };
+            assert!(words.contains("committing to"), "{words}");
+        }
+        assert_eq!(committer.durable_commits.load(Ordering::Relaxed), 0);
+        committer.connection.execute_batch("DROP TRIGGER orphans").unwrap();
+        let answers = commit(&mut committer, vec![large("a", Some(1))]);
+        assert_eq!(answers, [Ok(Applied::Applied)]);
+    }
+
+    #[test]
+    fn a_durable_batch_begins_with_full_and_any_other_with_normal() {
+        let (_directory, mut committer) = committer();
+        for (durable, level) in [(false, 1), (true, 2), (true, 2), (false, 1)] {
+            committer.begin(durable).unwrap();
+            let pragma = |r: &rusqlite::Row<'_>| r.get::<_, i64>(0);
+            let found = committer.connection.pragma_query_value(None, "synchronous", pragma);
+            assert_eq!(found, Ok(level));
+            committer.end(false, durable).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_said_so_loses_nothing_and_is_left_when_there_is_room() {
+        let (_directory, committer) = committer();
+        allow_pages(&committer, 40);
+        let writer = Writer::run(committer).unwrap();
+        assert_eq!(writer.apply(large("a", Some(90_000))).await, Ok(Applied::Applied));
+        let (small, full) = futures_util::join!(
+            writer.apply(large("b", Some(100))),
+            writer.apply(large("c", Some(90_000)))
+        );
+        assert_eq!(small, Ok(Applied::Applied));
+        let Err(StoreError::Away(words)) = full else { panic!("{full:?}") };
+        assert!(words.contains("the disk is full") && words.contains("store.db"), "{words}");
+        assert_eq!(writer.apply(large("a", None)).await, Ok(Applied::Applied));
+        assert_eq!(writer.apply(large("c", Some(90_000))).await, Ok(Applied::Applied));
+        assert_eq!(writer.apply(large("b", Some(100))).await, Ok(Applied::Already));
     }
 }

@@ -9,7 +9,8 @@ use crate::core::id::{ChainNo, DedupeKey, Seq, SessionId};
 use crate::core::ledger::row::{Chain, Dedupe, Inbox, Unread};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{
-    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, PEOPLE_UNREAD_MAX, SETTLE_MS,
+    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, DEDUPE_KEYS_MAX, MESSAGE_BYTES_MAX,
+    PEOPLE_UNREAD_MAX, SETTLE_MS,
 };
 use crate::core::time::Timestamp;
 use crate::core::transcript::Entry;
@@ -84,7 +85,7 @@ impl Operation for Accept {
             let head = have.head();
             keys.push(Key::arrival(head.arrivals + 1));
             keys.push(Key::chain(head.chains + 1));
-            if head.stopped.is_some() {
+            if head.stopped_until.is_some() {
                 keys.push(Key::entry(head.tlen));
             }
         }
@@ -93,6 +94,12 @@ impl Operation for Accept {
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Accepted, Refusal> {
         let now = at.now;
+        if self.incoming.keys.is_empty() || self.incoming.keys.len() > DEDUPE_KEYS_MAX {
+            return Err(Refusal::Invalid("an arrival is known by 1 to 8 keys"));
+        }
+        if self.text().is_some_and(|text| text.len() > MESSAGE_BYTES_MAX) {
+            return Err(Refusal::Invalid("the text is longer than a row may be"));
+        }
         let known = self.incoming.keys.iter().find_map(|key| rows.get::<Dedupe>(&Key::dedupe(key)));
         if let Some(seq) = known.map(|dedupe| dedupe.seq) {
             self.remember(rows, now, seq);
@@ -114,6 +121,13 @@ impl Accept {
         }
     }
 
+    fn text(&self) -> Option<&String> {
+        match &self.incoming.what {
+            What::Message { text } | What::Edit { text, .. } => Some(text),
+            What::Deletion { .. } => None,
+        }
+    }
+
     /// All keys are written: a repeat may come with any of them.
     fn remember(&self, rows: &mut Working, now: Timestamp, seq: Seq) {
         for key in self.incoming.keys.iter().map(Key::dedupe) {
@@ -124,15 +138,22 @@ impl Accept {
     }
 
     fn message(&self, rows: &mut Working, now: Timestamp, text: &str) -> Result<Accepted, Refusal> {
-        full(rows)?;
-        let late = (rows.head().stopped)
-            .is_some_and(|stopped| self.incoming.source_at <= stopped.source_at);
-        if late {
+        let head = rows.head();
+        let late = head.stopped_until.is_some_and(|until| self.incoming.source_at <= until);
+        if late && head.open.is_none() {
             return Ok(self.late(rows, now, text));
+        }
+        full(rows)?;
+        if late {
+            // The log is the open turn's now: it rides, and clears nothing.
+            let seq = self.put(rows, now, Body::Message { text: text.into() }, head.chain);
+            self.stand(rows, seq, None, head.chain);
+            self.remember(rows, now, seq);
+            return Ok(Accepted::New(seq));
         }
         let chain = self.open_chain(rows, now);
         let Some(head) = rows.head_mut() else { return Err(Refusal::Unknown) };
-        head.stopped = None;
+        head.stopped = false;
         head.not_before = Timestamp::ZERO;
         let settle_ms = if head.open.is_some() { 0 } else { SETTLE_MS };
         let body = Body::Message { text: text.into() };
@@ -186,6 +207,10 @@ impl Accept {
             return Ok(Accepted::Ignored);
         };
         let Body::Message { text: old } = &arrival.body else { return Ok(Accepted::Ignored) };
+        if arrival.standing == Standing::Withdrawn {
+            self.remember(rows, now, seq);
+            return Ok(Accepted::Ignored);
+        }
         if arrival.standing == Standing::Pending {
             change_unread(rows, now, seq, text);
             self.remember(rows, now, seq);

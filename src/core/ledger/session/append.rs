@@ -8,7 +8,7 @@ use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::{ChainNo, EntryNo, ExecutionId, Nonce};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Turn};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
-use crate::core::limits::LEASE_MS;
+use crate::core::limits::{CARRIED_PER_TURN_MAX, LEASE_MS};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Entry};
 
@@ -75,10 +75,10 @@ impl Operation for Append {
             && have.has(&Key::inbox())
             && let (Some(inbox), Some(turn)) = (have.get::<Inbox>(&Key::inbox()), turn)
         {
-            let selection = take::more(inbox, &turn.principal);
+            let selection = take::more(inbox, &turn.principal, room(turn));
             entries += selection.entries();
             keys.extend(selection.keys());
-            keys.extend(selection.people.last().map(|unread| Key::chain(unread.chain)));
+            keys.extend(selection.chain().map(Key::chain));
         }
         for execution in self.collects() {
             let key = Key::execution(execution);
@@ -206,14 +206,14 @@ impl Append {
 
     fn take(&self, rows: &mut Working, now: Timestamp, turn: &mut Turn) {
         let Some(inbox) = rows.get::<Inbox>(&Key::inbox()) else { return };
-        let selection = take::more(inbox, &turn.principal);
+        let selection = take::more(inbox, &turn.principal, room(turn));
         if selection.is_empty() {
             return;
         }
         let taken = take::take(rows, now, turn.no, &self.nonce, &selection);
         // A message of the person opened a new chain: what follows draws from that.
-        if let Some(unread) = selection.people.iter().rev().find(|unread| unread.wakes) {
-            turn.chain = unread.chain;
+        if let Some(chain) = selection.chain() {
+            turn.chain = chain;
         }
         let mut made = taken.people;
         if let Some((notice, carries)) = taken.notice {
@@ -254,4 +254,9 @@ fn collect(rows: &mut Working, turn: u64, execution: &ExecutionId) -> Option<u64
     let inbox = rows.edit::<Inbox>(&Key::inbox())?;
     inbox.notices.retain(|unread| unread.seq != seq);
     Some(seq)
+}
+
+/// Arrivals that this turn may still take: what ends it touches every one of them.
+fn room(turn: &Turn) -> usize {
+    CARRIED_PER_TURN_MAX.saturating_sub(turn.carried.len())
 }

@@ -63,11 +63,11 @@ impl Operation for Claim {
         }
         keys.push(Key::turn(have.head().turns + 1));
         if let Some(inbox) = have.get::<Inbox>(&Key::inbox()) {
-            let selection = take::first(inbox);
+            let selection = take::first(&without_spent(have, inbox));
             keys.extend(entry_keys(have.head().tlen, selection.entries()));
             keys.extend(selection.keys());
             keys.extend(spent_needs(have, inbox));
-            keys.extend(selection.people.iter().map(|unread| Key::chain(unread.chain)));
+            keys.extend(selection.chain().map(Key::chain));
         }
         keys
     }
@@ -136,18 +136,18 @@ impl Claim {
     /// Opens a turn with what waits; `None` when nothing that waits may start one any more.
     fn open(&self, now: Timestamp, rows: &mut Working) -> Result<Option<Turn>, Refusal> {
         let head = rows.head();
-        if head.stopped.is_some() {
+        if head.stopped {
             return Err(Refusal::Idle);
         }
         let ready_at = head.inbox_at.ok_or(Refusal::Idle)?.max(head.not_before);
         if now < ready_at {
             return Err(Refusal::NotYet(ready_at));
         }
-        retire_spent(rows, now);
+        let spent = retire_spent(rows, now);
         let inbox = rows.get::<Inbox>(&Key::inbox()).cloned().unwrap_or_default();
         let selection = take::first(&inbox);
         if selection.is_empty() {
-            return Ok(None);
+            return if spent { Ok(None) } else { Err(Refusal::Idle) };
         }
         let no = head.turns + 1;
         let Some((principal, address)) = lead(rows, &selection) else {
@@ -195,7 +195,7 @@ impl Claim {
 /// A person's message runs on its own chain; completions alone draw a wake from the poorest.
 fn chain_of(rows: &mut Working, selection: &Selection) -> ChainNo {
     if origin(selection) == Origin::Human {
-        return selection.people.last().map_or(0, |unread| unread.chain);
+        return selection.chain().unwrap_or(0);
     }
     let chains = selection.notices.iter().filter(|unread| unread.wakes);
     let poorest = chains
@@ -259,25 +259,38 @@ fn spent_needs(have: &Working, inbox: &Inbox) -> Vec<Key> {
     keys
 }
 
-/// What draws from a spent chain does not wake: it rides, and a person is told once.
-fn retire_spent(rows: &mut Working, now: Timestamp) {
-    let Some(inbox) = rows.get::<Inbox>(&Key::inbox()).cloned() else { return };
+/// The inbox as it is once what draws from a spent chain only rides; a chain that was not loaded
+/// yet counts as one that pays.
+fn without_spent(have: &Working, inbox: &Inbox) -> Inbox {
+    let mut inbox = inbox.clone();
     if inbox.people.iter().any(|unread| unread.wakes) {
-        return;
+        return inbox;
     }
-    for unread in waking(&inbox) {
-        if rows.get::<Chain>(&Key::chain(unread.chain)).is_some_and(|chain| !chain.is_spent()) {
-            continue;
+    for unread in &mut inbox.notices {
+        let key = Key::chain(unread.chain);
+        if unread.wakes && have.has(&key) {
+            unread.wakes = have.get::<Chain>(&key).is_some_and(|chain| !chain.is_spent());
         }
+    }
+    inbox
+}
+
+/// What draws from a spent chain does not wake: it rides, and a person is told once. Answers
+/// whether there was any.
+fn retire_spent(rows: &mut Working, now: Timestamp) -> bool {
+    let Some(before) = rows.get::<Inbox>(&Key::inbox()).cloned() else { return false };
+    let after = without_spent(rows, &before);
+    if after == before {
+        return false;
+    }
+    let pairs = before.notices.iter().zip(&after.notices);
+    for (unread, _) in pairs.filter(|(before, after)| before.wakes != after.wakes) {
         let execution = unread.execution.as_ref().map(Key::execution);
         let execution = execution.and_then(|key| rows.get::<Execution>(&key).cloned());
         if let Some(execution) = execution {
             end::tell_spent(rows, now, &execution);
         }
-        if let Some(inbox) = rows.edit::<Inbox>(&Key::inbox()) {
-            for other in inbox.notices.iter_mut().filter(|other| other.seq == unread.seq) {
-                other.wakes = false;
-            }
-        }
     }
+    rows.put(Key::inbox(), after);
+    true
 }

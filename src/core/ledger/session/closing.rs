@@ -4,6 +4,7 @@
 use super::end::settle;
 use super::mail::{self, Letter, name};
 use super::{Token, carried_keys};
+use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Fate, PostSort};
 use crate::core::id::{EntryNo, TurnNo};
 use crate::core::ledger::row::{Summary, Turn, TurnState};
@@ -40,11 +41,21 @@ fn is_answered(rows: &Working, turn: &Turn) -> bool {
         Some(Body::Model { calls, .. }) => calls.is_empty(),
         Some(Body::Closing { .. }) => true,
         Some(Body::Tool { entry, call, .. }) => {
-            turn.origin == Origin::Synthetic && is_silence(rows, *entry, *call)
+            turn.origin == Origin::Synthetic
+                && is_silence(rows, *entry, *call)
+                && !carries_message(rows, turn)
         }
         Some(Body::Heard { .. } | Body::Remark { .. } | Body::Notice(_) | Body::Note { .. })
         | None => false,
     }
+}
+
+/// A person who wrote is answered, whatever began the turn.
+fn carries_message(rows: &Working, turn: &Turn) -> bool {
+    turn.carried.iter().any(|carried| {
+        let arrival = rows.get::<Arrival>(&Key::arrival(carried.seq));
+        arrival.is_some_and(|arrival| matches!(arrival.body, What::Message { .. }))
+    })
 }
 
 fn is_silence(rows: &Working, entry: EntryNo, call: u32) -> bool {

@@ -175,10 +175,12 @@ pub(super) fn put_back(rows: &mut Working, now: Timestamp, seq: Seq, solo: bool)
     arrival.standing = Standing::Pending;
     arrival.solo |= solo;
     let arrival = arrival.clone();
+    let wakes = wakes_again(rows, &arrival.body);
     let unread = Unread {
         seq,
-        wakes: wakes_again(rows, &arrival.body),
-        solo: arrival.solo,
+        wakes,
+        // What only rides is never claimed, so it is not claimed alone either.
+        solo: arrival.solo && wakes,
         principal: arrival.principal.clone(),
         ready_at: now,
         bytes: match &arrival.body {

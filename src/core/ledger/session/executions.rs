@@ -125,9 +125,14 @@ impl Operation for Adopt {
             if let Some(row) = rows.edit::<Execution>(&Key::execution(&self.execution)) {
                 row.boot = self.to.clone();
                 row.unattended = false;
-                row.due_at = match row.started_at {
-                    Some(started_at) => due(row, started_at).max(least),
-                    None => row.due_at.max(least),
+                row.due_at = match (&row.state, row.started_at) {
+                    (State::Cancelling, _) => least,
+                    (State::Registered | State::Running | State::Ended(_), Some(started_at)) => {
+                        due(row, started_at).max(least)
+                    }
+                    (State::Registered | State::Running | State::Ended(_), None) => {
+                        row.due_at.max(least)
+                    }
                 };
             }
         }

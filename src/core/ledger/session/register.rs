@@ -147,7 +147,7 @@ impl Operation for Register {
         }
         let head = rows.head();
         self.token.holds(&head)?;
-        if head.stopped.is_some() {
+        if head.stopped {
             return Err(Refusal::Stopped);
         }
         let turn = open_turn(rows).ok_or(Refusal::Fenced)?;

@@ -9,7 +9,7 @@ use super::{carried_keys, entry_keys, open_turn, open_turn_key};
 use crate::core::arrival::Arrival;
 use crate::core::execution::{Execution, Fate, Outcome, Scope, Status};
 use crate::core::id::{ExecutionId, Principal, Seq, SessionId, StopId};
-use crate::core::ledger::row::{Inbox, Live, Stopped, Turn, TurnState};
+use crate::core::ledger::row::{Inbox, Live, Turn, TurnState};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::STOPS_KEPT_MAX;
 use crate::core::time::Timestamp;
@@ -127,7 +127,8 @@ impl Stop {
         head.fence += 1;
         if self.scope == Scope::All {
             head.generation += 1;
-            head.stopped = Some(Stopped { source_at: self.source_at });
+            head.stopped = true;
+            head.stopped_until = head.stopped_until.max(Some(self.source_at));
         }
         head.stops.push(self.stop.clone());
         if head.stops.len() > STOPS_KEPT_MAX {

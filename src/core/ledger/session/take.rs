@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::core::arrival::{Arrival, Body as What, Standing};
 use crate::core::envelope::{self, Completion};
 use crate::core::execution::Execution;
-use crate::core::id::{Nonce, Principal, Seq, TurnNo};
+use crate::core::id::{ChainNo, Nonce, Principal, Seq, TurnNo};
 use crate::core::ledger::row::{Inbox, Unread};
 use crate::core::ledger::{Key, Working};
 use crate::core::limits::{TAKE_BYTES_MAX, TAKE_NOTICES_MAX, TAKE_PEOPLE_MAX};
@@ -36,6 +36,11 @@ impl Selection {
         arrivals.chain(executions).collect()
     }
 
+    /// The chain that the newest message of a person opened.
+    pub(super) fn chain(&self) -> Option<ChainNo> {
+        self.people.iter().rev().find(|unread| unread.wakes).map(|unread| unread.chain)
+    }
+
     /// Entries it makes, at most.
     pub(super) fn entries(&self) -> u64 {
         self.people.len() as u64 + u64::from(!self.notices.is_empty())
@@ -55,12 +60,13 @@ pub(super) fn first(inbox: &Inbox) -> Selection {
             Selection { people: alone, notices: vec![] }
         };
     }
-    more(inbox, &lead.principal)
+    more(inbox, &lead.principal, TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX)
 }
 
 /// What a turn of this principal takes: from each list in order, up to the first that is another
-/// person's to be answered or is to be claimed alone. Riders of others stay for their turn.
-pub(super) fn more(inbox: &Inbox, principal: &Principal) -> Selection {
+/// person's to be answered or is to be claimed alone, at most `room`. Riders of others stay for
+/// their turn.
+pub(super) fn more(inbox: &Inbox, principal: &Principal, room: usize) -> Selection {
     let mut bytes = 0_usize;
     let mut choose = |list: &[Unread], max: usize| -> Vec<Unread> {
         let open = list
@@ -76,8 +82,8 @@ pub(super) fn more(inbox: &Inbox, principal: &Principal) -> Selection {
             .cloned()
             .collect()
     };
-    let people = choose(&inbox.people, TAKE_PEOPLE_MAX);
-    let notices = choose(&inbox.notices, TAKE_NOTICES_MAX);
+    let people = choose(&inbox.people, TAKE_PEOPLE_MAX.min(room));
+    let notices = choose(&inbox.notices, TAKE_NOTICES_MAX.min(room - people.len()));
     Selection { people, notices }
 }
 

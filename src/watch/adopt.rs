@@ -1,0 +1,107 @@
+//! What became of an entry of the spool. Owns the order of the evidence: the exit record, then
+//! the lock, then the record again under the lock, and only then `lost`. A pid is never evidence.
+//! Blocking; must not know who asks.
+
+use std::time::UNIX_EPOCH;
+
+use super::exit_record::{self, ExitRecord};
+use super::ring::{self, Kept};
+use super::spool::{ERR, Entry, EntryError, OUT, host_boot};
+use super::stray;
+use crate::core::execution::{Outcome, Status};
+use crate::core::output::{Captured, capture};
+use crate::core::time::Timestamp;
+use crate::ports::Found;
+
+/// Takes secrets out of text.
+pub type Redactor = dyn Fn(&str) -> String + Send + Sync;
+
+/// What ended a shim that left no record, as far as the bot knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Suspect {
+    /// Nobody the bot knows of.
+    Unknown,
+    /// The bot itself, since the shim did not obey.
+    Ourselves,
+}
+
+/// Judges an entry. Where nobody can say how it ended it writes so, once and for all.
+pub(super) fn judge(
+    entry: &Entry,
+    now: Timestamp,
+    suspect: Suspect,
+    redact: &Redactor,
+) -> Result<Found, EntryError> {
+    if let Some(record) = recorded(entry, now) {
+        return Ok(Found::Ended(outcome(entry, record, redact)));
+    }
+    let Some(_lock) = entry.lock()? else { return Ok(Found::Held) };
+    // The shim may have written it between the look and the lock.
+    if let Some(record) = recorded(entry, now) {
+        return Ok(Found::Ended(outcome(entry, record, redact)));
+    }
+    let record = lost(entry, now, suspect);
+    if let Err(error) = exit_record::write(&entry.dir, &record) {
+        // The next start finds the same evidence and says the same.
+        tracing::warn!(dir = %entry.dir.display(), %error, "cannot record a lost execution");
+    }
+    Ok(Found::Ended(outcome(entry, record, redact)))
+}
+
+fn recorded(entry: &Entry, now: Timestamp) -> Option<ExitRecord> {
+    exit_record::read(&entry.dir).unwrap_or_else(|error| {
+        let reason = format!("its exit record cannot be read: {error}");
+        Some(ExitRecord::bare(Status::Lost, &reason, now.as_ms()))
+    })
+}
+
+fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
+    let kept = ring::read(&entry.dir.join(OUT)).unwrap_or_default();
+    let other_boot = entry.spec().is_ok_and(|spec| spec.host_boot != host_boot());
+    let (status, reason) = if suspect == Suspect::Ourselves {
+        (Status::Cancelled, "killed: its supervisor did not answer")
+    } else if other_boot {
+        (Status::Lost, "host-rebooted")
+    } else if kept.started_ms.is_some() {
+        (Status::Lost, "shim-killed")
+    } else {
+        (Status::Lost, "never-started")
+    };
+    let mut record = ExitRecord::bare(status, reason, now.as_ms());
+    record.leftovers_killed = stray::kill(&entry.work);
+    record.elapsed_ms = kept.started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
+    tracing::warn!(
+        dir = %entry.dir.display(), record.reason, log = entry.complaints(), "a shim left no record"
+    );
+    record
+}
+
+/// When its output files last changed, by the wall clock. How long it lived after that is unknown.
+fn last_sign_ms(entry: &Entry) -> u64 {
+    let changed = [OUT, ERR].iter().filter_map(|name| {
+        let at = entry.dir.join(name).metadata().ok()?.modified().ok()?;
+        u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()
+    });
+    changed.max().unwrap_or(0)
+}
+
+fn outcome(entry: &Entry, record: ExitRecord, redact: &Redactor) -> Outcome {
+    let (stdout, stderr) = printed(entry, redact).unwrap_or_default();
+    Outcome {
+        status: record.status,
+        exit: record.exit,
+        reason: record.reason,
+        stdout,
+        stderr,
+        elapsed_ms: record.elapsed_ms,
+        leftovers_killed: record.leftovers_killed,
+    }
+}
+
+/// What it printed so far on stdout and stderr, `None` when there is no such entry.
+pub(super) fn printed(entry: &Entry, redact: &Redactor) -> Option<(Captured, Captured)> {
+    let text = |kept: Kept| capture(&kept.head, &kept.tail, kept.bytes, &redact);
+    let out = ring::read(&entry.dir.join(OUT)).ok()?;
+    let err = ring::read(&entry.dir.join(ERR)).ok()?;
+    Some((text(out), text(err)))
+}

@@ -1,0 +1,220 @@
+//! The bot's side of one shim: a task that keeps a connection to it, passes orders on, looks now
+//! and then whether it answers, and reports its end. Must not know what an execution is for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::adopt::{Suspect, judge};
+use super::ctl::{self, LINE_BYTES_MAX, Order, Peer};
+use super::spool::Entry;
+use crate::core::execution::{Outcome, Status};
+use crate::core::id::{ExecutionId, SessionId};
+use crate::core::time::Timestamp;
+use crate::ports::Found;
+
+/// First wait between two looks at a shim that is neither there nor gone; it doubles.
+const AGAIN_FIRST_MS: u64 = 20;
+
+/// How others reach the task.
+#[derive(Debug, Clone)]
+pub(super) struct Handle {
+    /// What the shim is to be told.
+    pub(super) orders: mpsc::Sender<Order>,
+    /// It does not answer.
+    pub(super) stalled: Arc<AtomicBool>,
+}
+
+/// The task of one shim.
+pub(super) struct Attendant {
+    pub(super) shared: Arc<Shared>,
+    pub(super) session: SessionId,
+    pub(super) execution: ExecutionId,
+    pub(super) entry: Entry,
+    pub(super) orders: mpsc::Receiver<Order>,
+    pub(super) stalled: Arc<AtomicBool>,
+    /// Sent on a connection that broke before they were answered.
+    pub(super) unheard: Vec<Order>,
+    /// Who ended the shim, should it leave no record.
+    pub(super) suspect: Suspect,
+}
+
+/// How a stretch of attention ended.
+enum Stretch {
+    /// The shim closed the connection, or there is none.
+    Gone,
+    /// The bot lets go; the shim goes on.
+    Released,
+}
+
+/// A connection, and what is owed on it.
+struct Line {
+    read: OwnedReadHalf,
+    write: OwnedWriteHalf,
+    peer: Option<Peer>,
+    /// The orders that were not answered yet, and when they were sent.
+    asked: VecDeque<(Order, Timestamp)>,
+}
+
+impl Attendant {
+    /// Attends to the end, which it answers; `None` when the bot lets go before. `shim` is the
+    /// process, where this bot started it.
+    pub(super) async fn run(mut self, mut shim: Option<Child>) -> Option<Outcome> {
+        if let Some(mut ready) = shim.as_mut().and_then(|shim| shim.stdout.take()) {
+            // One byte when it serves its socket, the end when it ended before that.
+            tokio::select! {
+                _either = ready.read_u8() => {}
+                () = self.shared.stop.cancelled() => return None,
+            }
+        }
+        let mut again_ms = AGAIN_FIRST_MS;
+        loop {
+            match self.stretch().await {
+                Stretch::Released => return None,
+                Stretch::Gone => {}
+            }
+            self.stalled.store(false, Ordering::Relaxed);
+            if let Some(outcome) = self.judge().await {
+                if let Some(mut shim) = shim {
+                    let _reaped = shim.wait().await;
+                }
+                return Some(outcome);
+            }
+            let again = self.shared.clock.now().plus_ms(again_ms);
+            again_ms = (again_ms * 2).min(self.shared.timing.check_ms);
+            self.shared.clock.sleep_until(again).await;
+        }
+    }
+
+    /// `None` while its lock is held.
+    async fn judge(&self) -> Option<Outcome> {
+        let (shared, entry) = (Arc::clone(&self.shared), self.entry.clone());
+        let (now, suspect) = (shared.clock.now(), self.suspect);
+        let found =
+            tokio::task::spawn_blocking(move || judge(&entry, now, suspect, &*shared.redactor));
+        match found.await.ok()? {
+            Ok(Found::Ended(outcome)) => Some(outcome),
+            Ok(Found::Held) => None,
+            Err(error) => {
+                let (session, execution) = (&self.session, &self.execution);
+                tracing::warn!(%session, %execution, %error, "cannot look after a script");
+                error.is_missing().then(|| Outcome::bare(Status::Lost, error.to_string()))
+            }
+        }
+    }
+
+    async fn stretch(&mut self) -> Stretch {
+        let shared = Arc::clone(&self.shared);
+        if shared.stop.is_cancelled() {
+            return Stretch::Released;
+        }
+        let Ok(stream) = ctl::connect(&self.entry.dir).await else {
+            return Stretch::Gone;
+        };
+        let mut line = Line::new(stream);
+        for order in std::mem::take(&mut self.unheard) {
+            line.send(order, shared.clock.now()).await;
+        }
+        let mut check_at = shared.clock.now().plus_ms(shared.timing.check_ms);
+        loop {
+            let kill_at = line.kill_due(shared.timing.answer_ms);
+            let wake_at = kill_at.map_or(check_at, |due| due.min(check_at));
+            let mut bytes = [0; LINE_BYTES_MAX];
+            tokio::select! {
+                () = shared.stop.cancelled() => return Stretch::Released,
+                read = line.read.read(&mut bytes) => {
+                    if !matches!(read, Ok(1..)) {
+                        self.unheard = line.asked.into_iter().map(|(order, _)| order).collect();
+                        return Stretch::Gone;
+                    }
+                    self.hear(&mut line, &bytes);
+                }
+                Some(order) = self.orders.recv() => line.send(order, shared.clock.now()).await,
+                () = shared.clock.sleep_until(wake_at) => {
+                    let now = shared.clock.now();
+                    if kill_at.is_some_and(|due| due <= now) {
+                        self.suspect = Suspect::Ourselves;
+                        line.kill();
+                    }
+                    if check_at <= now {
+                        check_at = now.plus_ms(shared.timing.check_ms);
+                        self.check(&mut line, now).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Each line answers the oldest order. The last one, that the record is written, answers none,
+    /// and the end of the connection follows it.
+    fn hear(&self, line: &mut Line, bytes: &[u8]) {
+        for _ in bytes.iter().filter(|byte| **byte == b'\n') {
+            line.asked.pop_front();
+        }
+        if line.asked.is_empty() && self.stalled.swap(false, Ordering::Relaxed) {
+            let (session, execution) = (&self.session, &self.execution);
+            tracing::info!(%session, %execution, "the supervisor of a script answers again");
+        }
+    }
+
+    /// Asks for an answer, or wakes who owes one for too long.
+    async fn check(&self, line: &mut Line, now: Timestamp) {
+        let Some((_, since)) = line.asked.front() else {
+            line.send(Order::Probe, now).await;
+            return;
+        };
+        if now.since_ms(*since) < self.shared.timing.answer_ms {
+            return;
+        }
+        let (session, execution) = (&self.session, &self.execution);
+        if !self.stalled.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%session, %execution, "the supervisor of a script does not answer");
+        }
+        line.wake();
+    }
+}
+
+impl Line {
+    fn new(stream: UnixStream) -> Self {
+        // Where the peer cannot be had it is just gone: the next read says so.
+        let peer = Peer::of(&stream).ok();
+        let (read, write) = stream.into_split();
+        Self { read, write, peer, asked: VecDeque::new() }
+    }
+
+    /// A shim that is stopped reads it when it goes on. One that is gone ends the reading.
+    async fn send(&mut self, order: Order, now: Timestamp) {
+        if order == Order::Kill {
+            self.wake();
+        }
+        let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        self.asked.push_back((order, now));
+    }
+
+    /// When a kill that the shim did not hear is carried out from here.
+    fn kill_due(&self, answer_ms: u64) -> Option<Timestamp> {
+        let kill = self.asked.iter().find(|(order, _)| *order == Order::Kill);
+        kill.map(|(_, since)| since.plus_ms(answer_ms))
+    }
+
+    fn wake(&self) {
+        if let Some(peer) = &self.peer {
+            let _gone_meanwhile = peer.wake();
+        }
+    }
+
+    /// The script dies with its shim.
+    fn kill(&mut self) {
+        self.asked.retain(|(order, _)| *order != Order::Kill);
+        if let Some(peer) = &self.peer {
+            let _gone_meanwhile = peer.kill();
+        }
+    }
+}

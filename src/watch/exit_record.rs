@@ -1,0 +1,131 @@
+//! The record of how an execution ended: `exit.json` in its directory. Owns its format and its
+//! safe writing. Must not know who writes it: the shim does, or the bot under a dead shim's lock.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::{OFlag, posix_fallocate};
+use serde::{Deserialize, Serialize};
+
+use crate::core::execution::{Exit, Status};
+use crate::core::limits::EXIT_RECORD_BYTES;
+
+const NAME: &str = "exit.json";
+const DRAFT: &str = "exit.tmp";
+/// Version of the format.
+const FORMAT: u32 = 1;
+/// Longest reason that is kept; the rest of the record is far smaller than what is left.
+const REASON_CHARS_MAX: usize = 400;
+
+/// How an execution ended. What it printed stays in its output files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ExitRecord {
+    /// Version of the format.
+    format: u32,
+    /// The version of dogwatch that wrote it.
+    dogwatch: String,
+    /// How it ended.
+    pub(super) status: Status,
+    /// The script's own exit.
+    pub(super) exit: Option<Exit>,
+    /// One line why.
+    pub(super) reason: Option<String>,
+    /// From "go" to the script's exit.
+    pub(super) elapsed_ms: u64,
+    /// Processes that were killed after it.
+    pub(super) leftovers_killed: u32,
+    /// When it was written, by the wall clock.
+    pub(super) ended_ms: u64,
+}
+
+impl ExitRecord {
+    /// A record without a process to report of.
+    pub(super) fn bare(status: Status, reason: &str, ended_ms: u64) -> Self {
+        Self {
+            format: FORMAT,
+            dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
+            status,
+            exit: None,
+            reason: Some(reason.chars().take(REASON_CHARS_MAX).collect()),
+            elapsed_ms: 0,
+            leftovers_killed: 0,
+            ended_ms,
+        }
+    }
+}
+
+/// Takes the disk blocks that a record will need.
+pub(super) fn reserve(dir: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(DRAFT))?;
+    posix_fallocate(&file, 0, i64::try_from(EXIT_RECORD_BYTES).map_err(io::Error::other)?)?;
+    Ok(())
+}
+
+/// Writes the record: into the reserved blocks, to the disk, then under its name.
+pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
+    let mut text = serde_json::to_vec(record)?;
+    if text.len() > EXIT_RECORD_BYTES {
+        return Err(io::Error::other("the exit record is too long"));
+    }
+    text.resize(EXIT_RECORD_BYTES, b'\n');
+    let draft = dir.join(DRAFT);
+    // Not truncated: that would give the reserved blocks back.
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(OFlag::O_NOFOLLOW.bits())
+        .open(&draft)?;
+    file.write_all(&text)?;
+    file.sync_all()?;
+    fs::rename(&draft, dir.join(NAME))?;
+    File::open(dir)?.sync_all()
+}
+
+/// Reads the record, `None` when there is none.
+pub(super) fn read(dir: &Path) -> io::Result<Option<ExitRecord>> {
+    let opened =
+        OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(dir.join(NAME));
+    let file = match opened {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut text = Vec::new();
+    file.take(EXIT_RECORD_BYTES as u64).read_to_end(&mut text)?;
+    let record: ExitRecord = serde_json::from_slice(&text)?;
+    if record.format == FORMAT {
+        Ok(Some(record))
+    } else {
+        let what = format!("format {} of dogwatch {}", record.format, record.dogwatch);
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        reserve(dir.path()).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), None);
+        let mut record = ExitRecord::bare(Status::Failed, "\u{1F415}\u{1}".repeat(900).as_str(), 5);
+        record.exit = Some(Exit::Signal(34));
+        write(dir.path(), &record).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(record));
+    }
+
+    #[test]
+    fn another_format_is_refused_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = ExitRecord::bare(Status::Failed, "x", 5);
+        record.format = 9;
+        write(dir.path(), &record).unwrap();
+        assert!(read(dir.path()).unwrap_err().to_string().contains("format 9"));
+    }
+}

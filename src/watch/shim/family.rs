@@ -1,0 +1,86 @@
+//! The processes below a shim: the script, which leads a process group, and every orphan, since
+//! the shim is their subreaper. Owns the rules by which a signal can hit no stranger: a group is
+//! signalled only while its leader is not reaped, a process only while it is a child that is not
+//! reaped; until then the kernel gives neither number away. Must not know why anything ends.
+
+use std::fs;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use rustix::process::{
+    Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, wait, waitid, waitpid,
+};
+
+/// The leader of a script's group, not reaped yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leader(Pid);
+
+impl Leader {
+    /// A child that was just started.
+    pub(super) fn new(child: &std::process::Child) -> Self {
+        Self(Pid::from_child(child))
+    }
+
+    /// Has it ended? It stays unreaped.
+    pub(super) fn has_ended(self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.0), options), Ok(Some(_)))
+    }
+
+    /// Signals its group, and it itself should it have left the group.
+    pub(super) fn signal(self, signal: Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.0.as_raw_nonzero().get());
+        if killpg(pid, signal) == Err(Errno::ESRCH) || signal == Signal::SIGKILL {
+            let _ended_meanwhile = kill(pid, signal);
+        }
+    }
+
+    /// Reaps orphans that ended while it runs.
+    pub(super) fn reap_others(self) {
+        for child in children().into_iter().filter(|child| *child != self.0) {
+            let _still_runs = waitpid(Some(child), WaitOptions::NOHANG);
+        }
+    }
+}
+
+/// Reaps what has ended, after the leader was reaped. Answers how many of those were killed, and
+/// whether any child is left.
+pub(super) fn reap_all() -> (u32, bool) {
+    let mut killed = 0;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((_, status))) => killed += u32::from(was_killed(status)),
+            Ok(None) => return (killed, true),
+            Err(_no_child) => return (killed, false),
+        }
+    }
+}
+
+fn was_killed(status: WaitStatus) -> bool {
+    status.terminating_signal() == Some(Signal::SIGKILL as i32)
+}
+
+/// Kills every child; its own children become ours and are there at the next call. Answers how
+/// many there were.
+pub(super) fn kill_children() -> usize {
+    let children = children();
+    for child in &children {
+        let pid = nix::unistd::Pid::from_raw(child.as_raw_nonzero().get());
+        let _ended_meanwhile = kill(pid, Signal::SIGKILL);
+    }
+    children.len()
+}
+
+/// Not every kernel has a list of a process's children, so all processes are looked at.
+fn children() -> Vec<Pid> {
+    let me = getpid().as_raw_nonzero().get();
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = all.filter_map(|item| item.ok()?.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| parent(*pid) == Some(me)).filter_map(Pid::from_raw).collect()
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // `pid (name) state parent …`, and the name may have any character.
+    stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
+}

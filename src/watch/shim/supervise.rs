@@ -1,0 +1,236 @@
+//! The life of one execution: wait for "go", run, end, clean up, record. Owns the order of these.
+//! Must not know formats: neither of the socket, nor of the files.
+
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Child;
+use std::{fs, io};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_dumpable;
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+
+use super::course::{Course, Step, Why};
+use super::ctl::Ctl;
+use super::family::{self, Leader};
+use super::stream::Stream;
+use super::{ShimError, cannot, monotonic_ms, wall_ms};
+use crate::core::execution::{Exit, Status};
+use crate::core::limits::{DRAIN_IDLE_MS, DRAIN_MS, LEFTOVERS_MS_MAX};
+use crate::watch::ctl::Order;
+use crate::watch::exit_record::{self, ExitRecord};
+use crate::watch::spawn;
+use crate::watch::spool::Spec;
+
+/// Longest sleep of the loop. Everything it waits for is an event; this only bounds a mistake.
+const POLL_MS_MAX: u64 = 60_000;
+/// Between two looks for leftovers that do not die at once.
+const LEFTOVERS_POLL_MS: u64 = 20;
+/// Makes the kernel, when memory ends, take the script and not its shim or the bot.
+const OOM_SCORE: &str = "500";
+
+/// Everything a shim holds.
+pub(super) struct Supervisor {
+    pub(super) spec: Spec,
+    pub(super) out: Stream,
+    pub(super) err: Stream,
+    pub(super) ctl: Ctl,
+    pub(super) signals: SignalFd,
+    /// Where pipes are read into.
+    pub(super) buffer: Vec<u8>,
+}
+
+/// What one wait brought.
+#[derive(Default)]
+struct Happened {
+    orders: Vec<Order>,
+    child: bool,
+    shutdown: bool,
+    output: bool,
+}
+
+impl Happened {
+    /// The reasons to end in it.
+    fn ends(&self) -> impl Iterator<Item = Why> {
+        let orders = self.orders.iter().filter_map(|order| match order {
+            Order::Cancel => Some(Why::Cancel),
+            Order::Kill => Some(Why::Kill),
+            Order::Go | Order::Probe => None,
+        });
+        orders.chain(self.shutdown.then_some(Why::Shutdown))
+    }
+}
+
+impl Supervisor {
+    /// Runs the execution and leaves its record.
+    pub(super) fn run(mut self) -> Result<(), ShimError> {
+        let record = match self.wait_for_go() {
+            None => self.run_script(),
+            Some(record) => record,
+        };
+        for stream in [&mut self.out, &mut self.err] {
+            stream.file().sync().map_err(cannot("keep the output"))?;
+        }
+        exit_record::write(Path::new("."), &record).map_err(cannot("write the exit record"))?;
+        self.ctl.farewell();
+        // The bot takes it away too when the record is settled.
+        let _gone_or_left_to_the_bot = fs::remove_dir_all(&self.spec.work);
+        Ok(())
+    }
+
+    /// `None` at "go", else the record of an execution that never ran.
+    fn wait_for_go(&mut self) -> Option<ExitRecord> {
+        let until = monotonic_ms().saturating_add(self.spec.start_ms);
+        loop {
+            let happened = self.wait(Some(until));
+            if happened.ends().next().is_some() {
+                return Some(ExitRecord::bare(Status::Cancelled, "never-started", wall_ms()));
+            }
+            if happened.orders.contains(&Order::Go) {
+                return None;
+            }
+            if monotonic_ms() >= until {
+                return Some(ExitRecord::bare(Status::Lost, "never-started", wall_ms()));
+            }
+        }
+    }
+
+    fn run_script(&mut self) -> ExitRecord {
+        let started = monotonic_ms();
+        self.out.file().started(wall_ms());
+        let mut course = Course::new(started, self.spec.timeout_ms, self.spec.grace_ms);
+        let mut child = match self.start() {
+            Ok(child) => child,
+            Err(e) => {
+                let what = format!("cannot start {}: {e}", self.spec.python.display());
+                return ExitRecord::bare(Status::Failed, &what, wall_ms());
+            }
+        };
+        let leader = Leader::new(&child);
+        self.attend(leader, &mut course);
+        let elapsed_ms = monotonic_ms().saturating_sub(started);
+        // The group goes while its leader is not reaped, then whoever left the group.
+        leader.signal(Signal::SIGKILL);
+        let exit = reap(&mut child);
+        let (leftovers_killed, left) = self.sweep();
+        self.drain();
+        let (status, reason) = course.verdict(exit);
+        let stuck = (left > 0).then(|| format!("{left} of its processes could not be killed"));
+        let mut record = ExitRecord::bare(status, "", wall_ms());
+        record.exit = exit;
+        record.reason = stuck.or(reason);
+        record.elapsed_ms = elapsed_ms;
+        record.leftovers_killed = leftovers_killed;
+        record
+    }
+
+    fn start(&mut self) -> io::Result<Child> {
+        let mut child = spawn::script(&self.spec)?;
+        for (stream, pipe) in [
+            (&mut self.out, child.stdout.take().map(Into::into)),
+            (&mut self.err, child.stderr.take().map(Into::into)),
+        ] {
+            let pipe: std::os::fd::OwnedFd = pipe.ok_or(io::ErrorKind::BrokenPipe)?;
+            stream.attach(pipe)?;
+        }
+        // Both are hygiene: a script may run where they are not allowed.
+        let _kept = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE);
+        let _readable = set_dumpable(false);
+        Ok(child)
+    }
+
+    /// Until the leader has ended.
+    fn attend(&mut self, leader: Leader, course: &mut Course) {
+        loop {
+            let happened = self.wait(course.next());
+            let now = monotonic_ms();
+            if happened.child {
+                if leader.has_ended() {
+                    return;
+                }
+                leader.reap_others();
+            }
+            for why in happened.ends() {
+                course.end(now, why);
+            }
+            while let Some(step) = course.step(now) {
+                match step {
+                    Step::Terminate => {
+                        leader.signal(Signal::SIGTERM);
+                        leader.signal(Signal::SIGCONT);
+                    }
+                    Step::Kill => leader.signal(Signal::SIGKILL),
+                }
+            }
+        }
+    }
+
+    /// Kills what the script left behind. Answers how many died of it and how many did not.
+    fn sweep(&mut self) -> (u32, usize) {
+        let until = monotonic_ms().saturating_add(LEFTOVERS_MS_MAX);
+        let mut killed = 0;
+        loop {
+            let (died, any_left) = family::reap_all();
+            killed += died;
+            if !any_left {
+                return (killed, 0);
+            }
+            let left = family::kill_children();
+            let now = monotonic_ms();
+            if now >= until {
+                return (killed, left);
+            }
+            self.wait(Some(until.min(now + LEFTOVERS_POLL_MS)));
+        }
+    }
+
+    /// Takes what is still in the pipes. Somebody may hold them open for ever, so silence ends it,
+    /// and so does time.
+    fn drain(&mut self) {
+        let end = monotonic_ms().saturating_add(DRAIN_MS);
+        let mut idle = monotonic_ms().saturating_add(DRAIN_IDLE_MS);
+        while self.out.is_open() || self.err.is_open() {
+            let happened = self.wait(Some(end.min(idle)));
+            let now = monotonic_ms();
+            if happened.output {
+                idle = now.saturating_add(DRAIN_IDLE_MS);
+            }
+            if now >= end.min(idle) {
+                break;
+            }
+        }
+        self.out.abandon();
+        self.err.abandon();
+    }
+
+    /// Sleeps until something happens or `until`, and takes all that did. Whatever the phase,
+    /// pipes are drained and orders are answered.
+    fn wait(&mut self, until: Option<u64>) -> Happened {
+        let now = monotonic_ms();
+        let ms = until.map_or(POLL_MS_MAX, |until| until.saturating_sub(now).min(POLL_MS_MAX));
+        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::ZERO);
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.out.poll_fd());
+        fds.extend(self.err.poll_fd());
+        fds.extend(self.ctl.poll_fds());
+        // An interrupted poll is like one that ended early: all below return at once.
+        let _ready = poll(&mut fds, timeout);
+        drop(fds);
+        let mut happened = Happened { orders: self.ctl.take(), ..Happened::default() };
+        happened.output |= self.out.drain(&mut self.buffer);
+        happened.output |= self.err.drain(&mut self.buffer);
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            happened.child |= signal.ssi_signo == Signal::SIGCHLD as u32;
+            happened.shutdown |= signal.ssi_signo == Signal::SIGTERM as u32;
+        }
+        happened
+    }
+}
+
+/// The true exit of a leader that has ended.
+fn reap(child: &mut Child) -> Option<Exit> {
+    let status = child.wait().ok()?;
+    status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal))
+}

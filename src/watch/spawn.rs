@@ -1,0 +1,138 @@
+//! Every process that dogwatch starts. Owns the command lines, environments and descriptors.
+//! Must not know what the processes are for.
+//!
+//! The shim is started by `posix_spawn`, which does not copy the page tables of a large bot: so
+//! its command must not get a `pre_exec`, a uid or a gid. Only the small shim itself forks.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Pid, getppid};
+
+use super::spool::{SCRIPT, Spec};
+use crate::core::limits::SCRIPT_FILE_BYTES_MAX;
+
+/// What a script may see of the host's environment.
+pub const ENV_ALLOWED: [&str; 6] =
+    ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// Where programs are looked for when the host says nothing.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Isolated from the user's Python settings and site, and writes no bytecode.
+const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
+/// Whatever the locale says it prints UTF-8, and at once: what a killed script had printed is there.
+const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
+/// Names the script's directory to it, and it to [`stray`](super::stray).
+pub(super) const WORK_VARIABLE: &str = "TMPDIR";
+
+#[expect(clippy::disallowed_methods, reason = "this file owns the start of processes")]
+fn command(program: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(program);
+    command.env_clear();
+    command
+}
+
+/// What scripts get of `env`; everything else stays here.
+pub(super) fn allowed(env: &[(String, String)]) -> Vec<(String, String)> {
+    let mut seen: Vec<_> =
+        env.iter().filter(|(name, _)| ENV_ALLOWED.contains(&name.as_str())).cloned().collect();
+    if !seen.iter().any(|(name, _)| name == "PATH") {
+        seen.push(("PATH".to_owned(), PATH_DEFAULT.to_owned()));
+    }
+    seen
+}
+
+/// Starts the shim of `dir`. Its stdin is the locked lock file, so there is no moment in which it
+/// lives and the lock is free. Its stdout is a pipe on which it says that it serves its socket.
+pub(super) fn shim(
+    program: &Path,
+    dir: &Path,
+    lock: File,
+    log: File,
+) -> io::Result<tokio::process::Child> {
+    let mut command = command(program);
+    command.arg("shim").arg(dir).process_group(0).stdin(lock).stdout(Stdio::piped()).stderr(log);
+    tokio::process::Command::from(command).spawn()
+}
+
+/// Starts the script, from its shim.
+pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
+    let mut command = command(&spec.python);
+    command
+        .args(PYTHON_FLAGS)
+        .args(SCRIPT_FLAGS)
+        .arg(SCRIPT)
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
+        .env("HOME", &spec.work)
+        .env(WORK_VARIABLE, &spec.work)
+        .current_dir(&spec.work)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let shim = Pid::this();
+    #[expect(
+        unsafe_code,
+        reason = "a child can ask to die with its parent only between fork and \
+                                    exec; nothing here allocates or takes a lock"
+    )]
+    unsafe {
+        command.pre_exec(move || {
+            // Whatever started the bot may have left it descriptors that an exec would keep.
+            // Where the kernel is too old for this they are kept.
+            let (first, flags) = (3_u32, nix::libc::CLOSE_RANGE_CLOEXEC);
+            nix::libc::syscall(nix::libc::SYS_close_range, first, u32::MAX, flags);
+            bind_to(shim)
+        });
+    }
+    command.spawn()
+}
+
+/// In the forked child: dies with its shim, hears every signal, and leaves neither cores nor huge
+/// files.
+fn bind_to(shim: Pid) -> io::Result<()> {
+    SigSet::empty().thread_set_mask()?;
+    set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != shim {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
+    let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)?;
+    let most = hard.min(SCRIPT_FILE_BYTES_MAX);
+    setrlimit(Resource::RLIMIT_FSIZE, most, most)?;
+    Ok(())
+}
+
+/// Starts Python on a program of our own, its stdin and stdout piped.
+pub(super) fn python(python: &Path, program: &str) -> io::Result<tokio::process::Child> {
+    let mut command = command(python);
+    command
+        .args(PYTHON_FLAGS)
+        .args(["-c", program])
+        .env("PATH", PATH_DEFAULT)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    tokio::process::Command::from(command).kill_on_drop(true).spawn()
+}
+
+/// The interpreter itself behind `python`, which may be a wrapper that picks one by the
+/// environment: a script has none of that.
+pub fn find_python(python: &Path, env: &[(String, String)]) -> io::Result<PathBuf> {
+    let mut command = command(python);
+    command.args(PYTHON_FLAGS).args(["-c", "import sys; print(sys.executable)"]);
+    let output = command.envs(env.iter().cloned()).stdin(Stdio::null()).output()?;
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && Path::new(&path).is_absolute() {
+        return Ok(PathBuf::from(path));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or("it says nothing");
+    Err(io::Error::other(format!("{} is not a Python 3: {last}", python.display())))
+}

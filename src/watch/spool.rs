@@ -1,0 +1,424 @@
+//! The spool: one directory for each execution, under a lock that one bot holds. Owns the layout:
+//!
+//! ```text
+//! SPOOL/lock         held by the bot that has this spool
+//! SPOOL/id           its random id
+//! SPOOL/e/NAME/      one execution: spec.json lock ctl out err exit.tmp exit.json settled log
+//! SPOOL/w/NAME/      where its script runs, apart from the record
+//! ```
+//!
+//! Until there is a sandbox a script of the same user can reach both. Must not know processes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::poll::poll;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{exit_record, ring};
+use crate::core::id::{ExecutionId, SessionId, SpoolId};
+use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
+use crate::core::time::Timestamp;
+use crate::ports::{Ids, Launch};
+
+/// The script's file in its working directory.
+pub(super) const SCRIPT: &str = "watcher.py";
+/// The output files.
+pub(super) const OUT: &str = "out";
+pub(super) const ERR: &str = "err";
+/// The lock that a shim holds for life.
+pub(super) const LOCK: &str = "lock";
+const SPEC: &str = "spec.json";
+const LOG: &str = "log";
+const SETTLED: &str = "settled";
+/// What is not whole yet ends so.
+const DRAFT: &str = "new";
+/// What is read of a shim's log.
+const LOG_BYTES_MAX: u64 = 2_048;
+/// Bytes of a digest that name an execution.
+const NAME_BYTES: usize = 12;
+/// Looks at a held lock of the spool, and what lies between two.
+const LOCK_TRIES_MAX: u32 = 20;
+const LOCK_WAIT_MS: u16 = 25;
+/// Version of `spec.json`.
+const FORMAT: u32 = 1;
+
+/// Why a spool cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// Another process holds it.
+    #[error(
+        "the spool {path} is held by another dogwatch; stop that one, or give this one a spool \
+         of its own"
+    )]
+    Held {
+        /// The spool.
+        path: PathBuf,
+    },
+    /// It cannot be used.
+    #[error("the spool cannot be used: {what}: {source}; see that this user may write there")]
+    Unusable {
+        /// What was tried, and where.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Something in the spool could not be done.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {path}: {source}{}", cure(source))]
+pub(super) struct EntryError {
+    what: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl EntryError {
+    /// Is it that there is nothing there?
+    pub(super) fn is_missing(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+fn cure(source: &io::Error) -> &'static str {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let kind = source.kind();
+    if matches!(kind, StorageFull | QuotaExceeded) {
+        "; free space there, or put the spool on another disk"
+    } else if matches!(kind, PermissionDenied | ReadOnlyFilesystem) {
+        "; let the user of dogwatch write there, or put the spool elsewhere"
+    } else {
+        ""
+    }
+}
+
+fn at<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> EntryError + use<'a> {
+    move |source| EntryError { what, path: path.to_owned(), source }
+}
+
+/// What a shim is told. Written once, before it is started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Spec {
+    /// Version of the format.
+    format: u32,
+    /// The session.
+    pub(super) session: SessionId,
+    /// The execution.
+    pub(super) execution: ExecutionId,
+    /// The interpreter.
+    pub(super) python: PathBuf,
+    /// Where the script runs.
+    pub(super) work: PathBuf,
+    /// The script's environment, but for what names `work`.
+    pub(super) env: Vec<(String, String)>,
+    /// From "go" to TERM.
+    pub(super) timeout_ms: u64,
+    /// From TERM to KILL.
+    pub(super) grace_ms: u64,
+    /// How long "go" is waited for.
+    pub(super) start_ms: u64,
+    /// The host's boot in which it was written.
+    pub(super) host_boot: String,
+}
+
+/// What every execution of a spool is told alike.
+#[derive(Debug, Clone)]
+pub(super) struct Common {
+    /// The interpreter.
+    pub(super) python: PathBuf,
+    /// The environment.
+    pub(super) env: Vec<(String, String)>,
+    /// How long "go" is waited for.
+    pub(super) start_ms: u64,
+}
+
+/// One directory of the spool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The record's directory.
+    pub(super) dir: PathBuf,
+    /// The script's.
+    pub(super) work: PathBuf,
+}
+
+/// A spool of which only this process writes.
+#[derive(Debug)]
+pub(super) struct Spool {
+    root: PathBuf,
+    id: SpoolId,
+    /// Held until the spool is dropped.
+    _lock: Arc<File>,
+}
+
+impl Spool {
+    /// Opens the spool in `root`, which is made where it is missing.
+    pub(super) fn open(root: &Path, ids: &dyn Ids) -> Result<Self, SpoolError> {
+        let no = |what: &str, path: &Path| {
+            let what = format!("{what} {}", path.display());
+            move |source| SpoolError::Unusable { what, source }
+        };
+        directory(root).map_err(no("make", root))?;
+        let root = fs::canonicalize(root).map_err(no("find", root))?;
+        let path = root.join("lock");
+        let lock = lock_file(&path).map_err(no("open", &path))?;
+        if !lock_soon(&lock).map_err(no("lock", &path))? {
+            return Err(SpoolError::Held { path: root });
+        }
+        for path in [root.join("e"), root.join("w")] {
+            directory(&path).map_err(no("make", &path))?;
+        }
+        tidy(&root).map_err(|e| no(e.what, &e.path)(e.source))?;
+        let path = root.join("id");
+        let id = spool_id(&path, ids).map_err(no("keep its id in", &path))?;
+        Ok(Self { root, id, _lock: Arc::new(lock) })
+    }
+
+    /// Its id.
+    pub(super) fn id(&self) -> &SpoolId {
+        &self.id
+    }
+
+    /// Where an execution is kept, whether it is there or not.
+    pub(super) fn entry(&self, session: &SessionId, execution: &ExecutionId) -> Entry {
+        self.named(&name(session, execution))
+    }
+
+    fn named(&self, name: &str) -> Entry {
+        Entry { dir: self.root.join("e").join(name), work: self.root.join("w").join(name) }
+    }
+
+    /// Makes an execution's directories, whole or not at all. The lock is taken before they have
+    /// their name: whoever looks at the spool meanwhile finds none that seems to be dead.
+    pub(super) fn create(
+        &self,
+        launch: &Launch,
+        common: Common,
+    ) -> Result<(Entry, File), EntryError> {
+        let entry = self.entry(&launch.session, &launch.execution);
+        let draft = entry.dir.with_extension(DRAFT);
+        // Only one can make it, so nobody else's is removed below.
+        DirBuilder::new().mode(0o700).create(&draft).map_err(at("make", &draft))?;
+        if entry.dir.exists() {
+            remove(&draft)?;
+            return Err(at("make", &entry.dir)(io::ErrorKind::AlreadyExists.into()));
+        }
+        let lock = fill(&draft, &entry, launch, common).and_then(|lock| {
+            fs::rename(&draft, &entry.dir).map_err(at("name", &entry.dir))?;
+            sync(&self.root.join("e")).map(|()| lock)
+        });
+        if lock.is_err() {
+            let _gone = remove(&draft).and_then(|()| entry.remove());
+        }
+        lock.map(|lock| (entry, lock))
+    }
+
+    /// All entries, those half made left out.
+    pub(super) fn entries(&self) -> Result<Vec<Entry>, EntryError> {
+        let path = self.root.join("e");
+        let mut entries = Vec::new();
+        for item in fs::read_dir(&path).map_err(at("read", &path))? {
+            let item = item.map_err(at("read", &path))?;
+            match item.file_name().to_str() {
+                Some(name) if !name.contains('.') => entries.push(self.named(name)),
+                Some(_) | None => {}
+            }
+        }
+        entries.sort_by(|a, b| a.dir.cmp(&b.dir));
+        Ok(entries)
+    }
+}
+
+impl Entry {
+    /// What its shim was told.
+    pub(super) fn spec(&self) -> Result<Spec, EntryError> {
+        read_spec(&self.dir)
+    }
+
+    /// Takes its lock: `None` while a shim lives.
+    pub(super) fn lock(&self) -> Result<Option<File>, EntryError> {
+        let path = self.dir.join(LOCK);
+        let file = lock_file(&path).map_err(at("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(source)) => Err(at("lock", &path)(source)),
+        }
+    }
+
+    /// Where its shim may complain.
+    pub(super) fn log(&self) -> Result<File, EntryError> {
+        let path = self.dir.join(LOG);
+        let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        open.map_err(at("open", &path))
+    }
+
+    /// What its shim complained of, at most the first lines.
+    pub(super) fn complaints(&self) -> String {
+        let mut text = String::new();
+        let read = File::open(self.dir.join(LOG));
+        let _none = read.and_then(|file| file.take(LOG_BYTES_MAX).read_to_string(&mut text));
+        text
+    }
+
+    /// Notes that the ledger has its record, and takes the script's directory away.
+    pub(super) fn settle(&self, now: Timestamp) -> Result<(), EntryError> {
+        remove(&self.work)?;
+        let path = self.dir.join(SETTLED);
+        if !self.dir.exists() || path.exists() {
+            return Ok(());
+        }
+        fs::write(&path, now.as_ms().to_string()).map_err(at("write", &path))
+    }
+
+    /// Was it settled so long ago that it may go?
+    pub(super) fn is_stale(&self, now: Timestamp) -> bool {
+        let settled = fs::read_to_string(self.dir.join(SETTLED)).ok();
+        let at = settled.and_then(|text| text.parse().ok()).map(Timestamp::from_ms);
+        at.is_some_and(|at| now.since_ms(at) > SPOOL_KEEP_MS)
+    }
+
+    /// Forgets it.
+    pub(super) fn remove(&self) -> Result<(), EntryError> {
+        remove(&self.work)?;
+        remove(&self.dir)
+    }
+}
+
+/// What the shim of a directory is told.
+pub(super) fn read_spec(dir: &Path) -> Result<Spec, EntryError> {
+    let path = dir.join(SPEC);
+    let read = || {
+        let mut text = Vec::new();
+        File::open(&path)?.take(SPEC_BYTES_MAX as u64).read_to_end(&mut text)?;
+        let spec: Spec = serde_json::from_slice(&text)?;
+        if spec.format == FORMAT {
+            Ok(spec)
+        } else {
+            let what = format!("its format is {}, this is {FORMAT}", spec.format);
+            Err(io::Error::new(io::ErrorKind::InvalidData, what))
+        }
+    };
+    read().map_err(at("read", &path))
+}
+
+/// The random id that Linux gives each boot of a host.
+pub(super) fn host_boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Short whatever the ids are, safe as a file name.
+fn name(session: &SessionId, execution: &ExecutionId) -> String {
+    // Neither id has control characters, so the line feed parts them.
+    let digest = Sha256::digest(format!("{session}\n{execution}"));
+    digest.iter().take(NAME_BYTES).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<File, EntryError> {
+    remove(&entry.work)?;
+    directory(&entry.work).map_err(at("make", &entry.work))?;
+    let script = entry.work.join(SCRIPT);
+    write_new(&script, launch.python.as_bytes()).map_err(at("write", &script))?;
+    let spec = Spec {
+        format: FORMAT,
+        session: launch.session.clone(),
+        execution: launch.execution.clone(),
+        python: common.python,
+        work: entry.work.clone(),
+        env: common.env,
+        timeout_ms: launch.timeout_ms,
+        grace_ms: launch.grace_ms,
+        start_ms: common.start_ms,
+        host_boot: host_boot(),
+    };
+    let path = draft.join(SPEC);
+    let text = serde_json::to_vec_pretty(&spec).map_err(io::Error::from);
+    text.and_then(|text| write_new(&path, &text)?.sync_all()).map_err(at("write", &path))?;
+    let lock = lock_file(&draft.join(LOCK)).map_err(at("make a lock in", draft))?;
+    lock.try_lock().map_err(io::Error::from).map_err(at("lock", draft))?;
+    for name in [OUT, ERR] {
+        let path = draft.join(name);
+        ring::create(&path).map_err(at("write", &path))?;
+    }
+    exit_record::reserve(draft).map_err(at("write in", draft))?;
+    Ok(lock)
+}
+
+fn spool_id(path: &Path, ids: &dyn Ids) -> io::Result<SpoolId> {
+    match fs::read_to_string(path) {
+        Ok(text) => SpoolId::new(text.trim()).map_err(io::Error::other),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let id = SpoolId::new(ids.fresh()).map_err(io::Error::other)?;
+            let draft = path.with_extension(DRAFT);
+            fs::write(&draft, id.as_str())?;
+            File::open(&draft)?.sync_all()?;
+            fs::rename(&draft, path)?;
+            Ok(id)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Takes a lock that a process which just died may seem to hold: one that it was starting has its
+/// descriptors for a moment longer. Answers `false` when somebody really holds it.
+fn lock_soon(lock: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES_MAX {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(source),
+        }
+        // No descriptor: only the time passes.
+        let _passed = poll(&mut [], LOCK_WAIT_MS);
+    }
+    Ok(false)
+}
+
+/// Removes what a bot that died left half made: nothing ran in it.
+fn tidy(root: &Path) -> Result<(), EntryError> {
+    let list = |path: PathBuf| -> Result<Vec<PathBuf>, EntryError> {
+        let items = fs::read_dir(&path).map_err(at("read", &path))?;
+        items.map(|item| item.map(|item| item.path()).map_err(at("read", &path))).collect()
+    };
+    for path in list(root.join("e"))? {
+        if path.extension().is_some_and(|end| end == DRAFT) {
+            remove(&path)?;
+        }
+    }
+    for path in list(root.join("w"))? {
+        if path.file_name().is_some_and(|name| !root.join("e").join(name).exists()) {
+            remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+fn remove(path: &Path) -> Result<(), EntryError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(at("remove", path)(e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn sync(path: &Path) -> Result<(), EntryError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(at("write", path))
+}

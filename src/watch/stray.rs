@@ -1,0 +1,43 @@
+//! What a killed shim leaves running. Its script dies with it; what the script had started does
+//! not, and there is no parent left that could find it. It is recognised by its environment, which
+//! names the execution's own directory. A script that wants to can hide from that; only the
+//! sandbox will hold it. Blocking; must not know why a shim ended.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
+
+use super::spawn::WORK_VARIABLE;
+
+/// Looks, each of which may find what was started since the one before.
+const ROUNDS_MAX: usize = 8;
+
+/// Kills what runs for the execution in `work`. Answers how many processes that were.
+pub(super) fn kill(work: &Path) -> u32 {
+    let mut killed = 0;
+    for _ in 0..ROUNDS_MAX {
+        let found = kill_once(work);
+        killed += found;
+        if found == 0 {
+            break;
+        }
+    }
+    killed
+}
+
+fn kill_once(work: &Path) -> u32 {
+    let mark = [WORK_VARIABLE.as_bytes(), b"=", work.as_os_str().as_encoded_bytes()].concat();
+    let Ok(all) = fs::read_dir("/proc") else { return 0 };
+    let pids = all.filter_map(|item| item.ok()?.file_name().to_str()?.parse().ok());
+    let others = pids.filter_map(Pid::from_raw).filter(|pid| *pid != getpid());
+    let killed = others.filter(|pid| {
+        // First the descriptor, then the look: should the pid be another's by then, the process
+        // of the descriptor is gone and the signal hits nobody.
+        let Ok(process) = pidfd_open(*pid, PidfdFlags::empty()) else { return false };
+        let read = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+        let marked = read.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark));
+        marked && pidfd_send_signal(process, Signal::KILL).is_ok()
+    });
+    u32::try_from(killed.count()).unwrap_or(u32::MAX)
+}

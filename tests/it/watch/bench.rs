@@ -1,0 +1,274 @@
+//! A launcher on a spool of its own, and what its tests ask of the system.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dogwatch::core::execution::Outcome;
+use dogwatch::core::id::{ExecutionId, SessionId};
+use dogwatch::core::time::Timestamp;
+use dogwatch::ports::{Clock, ExitSink, Ids, Launch, Launcher, SpoolEntry};
+use dogwatch::watch::{Settings, SpoolError, Timing, Watch};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::ClockId;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+
+/// Fails a test that hangs; nothing waits for it.
+const TOO_LONG: Duration = Duration::from_mins(1);
+
+pub(super) struct TestClock {
+    pub(super) ahead_ms: AtomicU64,
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        let now = Duration::from(ClockId::CLOCK_REALTIME.now().unwrap());
+        let ms = u64::try_from(now.as_millis()).unwrap();
+        Timestamp::from_ms(ms + self.ahead_ms.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        tokio::time::sleep(Duration::from_millis(at.since_ms(self.now()) + 1)).boxed()
+    }
+}
+
+struct TestIds;
+
+impl Ids for TestIds {
+    fn fresh(&self) -> String {
+        ulid::Ulid::generate().to_string()
+    }
+}
+
+type End = (SessionId, ExecutionId, Outcome);
+
+struct TestSink(mpsc::UnboundedSender<End>);
+
+impl ExitSink for TestSink {
+    fn exited(&self, session: SessionId, execution: ExecutionId, outcome: Outcome) {
+        let _test_is_over = self.0.send((session, execution, outcome));
+    }
+}
+
+pub(super) struct Bench {
+    dir: PathBuf,
+    /// Removes the directory with the bench.
+    own: Option<tempfile::TempDir>,
+    pub(super) clock: Arc<TestClock>,
+    ends: mpsc::UnboundedReceiver<End>,
+    sink: Arc<TestSink>,
+    tasks: TaskTracker,
+    watch: Option<Watch>,
+    settings: fn(&Path) -> Settings,
+}
+
+pub(super) fn settings(dir: &Path) -> Settings {
+    Settings {
+        spool: dir.join("spool"),
+        program: PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")),
+        python: PathBuf::from("/usr/bin/python3"),
+        env: [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("SLACK_BOT_TOKEN", "xoxb-1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
+        redactor: Arc::new(|text| text.replace("hunter2", "[redacted]")),
+        timing: Timing::default(),
+    }
+}
+
+/// Checks so often that a test need not wait for it.
+pub(super) fn impatient(dir: &Path) -> Settings {
+    let timing = Timing { check_ms: 50, answer_ms: 150, ..Timing::default() };
+    Settings { timing, ..settings(dir) }
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self::with(settings)
+    }
+
+    pub(super) fn with(settings: fn(&Path) -> Settings) -> Self {
+        let own = tempfile::tempdir().unwrap();
+        let mut bench = Self::made(own.path(), settings);
+        bench.own = Some(own);
+        bench
+    }
+
+    /// In a directory of somebody else.
+    pub(super) fn in_directory(dir: &Path) -> Self {
+        Self::made(dir, settings)
+    }
+
+    fn made(dir: &Path, settings: fn(&Path) -> Settings) -> Self {
+        let (send, ends) = mpsc::unbounded_channel();
+        let mut bench = Self {
+            dir: dir.to_owned(),
+            own: None,
+            clock: Arc::new(TestClock { ahead_ms: AtomicU64::new(0) }),
+            ends,
+            sink: Arc::new(TestSink(send)),
+            tasks: TaskTracker::new(),
+            watch: None,
+            settings,
+        };
+        bench.open().unwrap();
+        bench
+    }
+
+    /// A bot starts on the spool.
+    pub(super) fn open(&mut self) -> Result<(), SpoolError> {
+        self.tasks = TaskTracker::new();
+        let clock = Arc::clone(&self.clock);
+        let sink = Arc::clone(&self.sink);
+        let settings = (self.settings)(&self.dir);
+        self.watch = Some(Watch::open(settings, &TestIds, clock, sink, self.tasks.clone())?);
+        Ok(())
+    }
+
+    /// The bot is gone; its shims are not.
+    pub(super) async fn crash(&mut self) {
+        self.watch = None;
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    pub(super) fn watch(&self) -> &Watch {
+        self.watch.as_ref().unwrap()
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The one directory of an execution in the spool.
+    pub(super) fn entry(&self) -> PathBuf {
+        let mut all = fs::read_dir(self.dir.join("spool/e")).unwrap();
+        let first = all.next().unwrap().unwrap().path();
+        assert!(all.next().is_none());
+        first
+    }
+
+    pub(super) async fn adopt(&self) -> Vec<SpoolEntry> {
+        self.watch().adopt().await.unwrap()
+    }
+
+    pub(super) async fn launch(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
+        let launch = launch(id, python, timeout_ms);
+        let id = launch.execution.clone();
+        self.watch().launch(launch).await.unwrap();
+        id
+    }
+
+    pub(super) async fn start(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
+        let id = self.launch(id, python, timeout_ms).await;
+        self.watch().go(&session(), &id).await.unwrap();
+        id
+    }
+
+    /// The next end that is reported.
+    pub(super) async fn end(&mut self) -> (ExecutionId, Outcome) {
+        let end = tokio::time::timeout(TOO_LONG, self.ends.recv()).await;
+        let (_, execution, outcome) = end.expect("no end is reported").unwrap();
+        (execution, outcome)
+    }
+
+    /// Runs a script to its end.
+    pub(super) async fn run(&mut self, python: &str, timeout_ms: u64) -> Outcome {
+        let id = self.start("w", python, timeout_ms).await;
+        let (ended, outcome) = self.end().await;
+        assert_eq!(ended, id);
+        outcome
+    }
+
+    /// A path on which a script can say something, once: `open(PATH, "w").write(…)`.
+    pub(super) fn fifo(&self, name: &str) -> String {
+        let path = self.dir.join(name);
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        path.display().to_string()
+    }
+
+    /// Processes that belong to this spool.
+    pub(super) fn processes(&self) -> Vec<i32> {
+        let mark = self.dir.to_str().unwrap();
+        let of_it = |pid: &i32| {
+            ["environ", "cmdline"].iter().any(|file| {
+                let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+                String::from_utf8_lossy(&text).contains(mark)
+            })
+        };
+        let all = fs::read_dir("/proc").unwrap();
+        let pids = all.filter_map(|item| item.unwrap().file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != std::process::id().cast_signed()).filter(of_it).collect()
+    }
+
+    /// Lets the bot go, waits for what is just ending and fails if anything stays.
+    pub(super) async fn nothing_is_left(&mut self) {
+        self.crash().await;
+        for pid in self.processes() {
+            assert!(ends(pid), "process {pid} stays: {}", name(pid));
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for pid in self.processes() {
+            signal(pid, Signal::KILL);
+        }
+    }
+}
+
+pub(super) fn session() -> SessionId {
+    SessionId::new("console/main").unwrap()
+}
+
+pub(super) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
+    Launch {
+        session: session(),
+        execution: ExecutionId::new(id).unwrap(),
+        python: python.to_owned(),
+        timeout_ms,
+        grace_ms: 300,
+    }
+}
+
+/// What a script says on a fifo.
+pub(super) async fn said(fifo: &str) -> String {
+    let read = tokio::time::timeout(TOO_LONG, tokio::fs::read_to_string(fifo)).await;
+    read.expect("the script says nothing").unwrap().trim().to_owned()
+}
+
+/// Numbers that a script says on a fifo.
+pub(super) async fn pids(fifo: &str) -> Vec<i32> {
+    said(fifo).await.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+pub(super) fn signal(pid: i32, signal: Signal) {
+    if let Ok(fd) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) {
+        let _ended_meanwhile = pidfd_send_signal(fd, signal);
+    }
+}
+
+/// Waits for the end of a process.
+pub(super) fn ends(pid: i32) -> bool {
+    let Ok(fd) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else {
+        return true;
+    };
+    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    poll(&mut fds, PollTimeout::from(30_000_u16)).unwrap() > 0
+}
+
+pub(super) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+fn name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
+}

@@ -1,0 +1,166 @@
+//! The spool: who may open it, and what it forgets.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use dogwatch::core::execution::Status;
+use dogwatch::core::limits::SPOOL_KEEP_MS;
+use dogwatch::ports::{Found, Launcher, SpoolEntry};
+use dogwatch::watch::{Settings, find_python};
+
+use super::bench::{Bench, launch, session, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_opener_is_refused_and_the_id_stays() {
+    let mut bench = Bench::new();
+    let id = bench.watch().spool();
+    let first = bench.watch().spool();
+    assert_eq!(first, id);
+    let mut second = Bench::new();
+    assert_ne!(second.watch().spool(), id);
+    second.crash().await;
+    let refused = bench.open().unwrap_err().to_string();
+    assert!(refused.contains("held by another dogwatch"), "{refused}");
+    bench.crash().await;
+    bench.open().unwrap();
+    assert_eq!(bench.watch().spool(), id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b110_a_lock_file_without_a_holder_stops_nobody() {
+    let mut bench = Bench::new();
+    bench.crash().await;
+    fs::write(bench.path().join("spool/lock"), std::process::id().to_string()).unwrap();
+    bench.open().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unusable_spool_is_named() {
+    let mut bench = Bench::new();
+    bench.crash().await;
+    fs::remove_dir_all(bench.path().join("spool")).unwrap();
+    fs::write(bench.path().join("spool"), "a file").unwrap();
+    let error = bench.open().unwrap_err().to_string();
+    assert!(error.contains(bench.path().join("spool").to_str().unwrap()), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_that_cannot_be_kept_leaves_nothing_and_names_the_place() {
+    let bench = Bench::new();
+    let place = bench.path().join("spool/w");
+    fs::remove_dir(&place).unwrap();
+    fs::write(&place, "in the way").unwrap();
+    let error = bench.watch().launch(launch("w", "print(1)", 9_000)).await.unwrap_err();
+    assert!(error.to_string().contains(place.to_str().unwrap()), "{error}");
+    assert_eq!(fs::read_dir(bench.path().join("spool/e")).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_launches_under_one_name_one_is_made() {
+    let mut bench = Bench::new();
+    let scripts = (0..8).map(|n| launch("w", &format!("print({n})"), 9_000));
+    let answers = scripts.map(|script| bench.watch().launch(script));
+    let answers = futures_util::future::join_all(answers).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
+    let first = answers.iter().position(Result::is_ok).unwrap();
+    let id = bench.adopt().await[0].execution.clone();
+    bench.watch().go(&session(), &id).await.unwrap();
+    assert_eq!(bench.end().await.1.stdout.head, format!("{first}\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_the_spool_harms_nothing_that_is_being_launched() {
+    let mut bench = Bench::new();
+    let ids: Vec<_> = (0..20).map(|n| format!("w{n}")).collect();
+    {
+        let starts = ids.iter().map(|id| bench.start(id, "print(1)", 9_000));
+        let mut all = std::pin::pin!(futures_util::future::join_all(starts));
+        loop {
+            tokio::select! {
+                _started = &mut all => break,
+                found = bench.adopt() => assert_eq!(found.into_iter().find(seems_dead), None),
+            }
+        }
+    }
+    let mut ended = std::collections::BTreeSet::new();
+    while ended.len() < ids.len() {
+        let (id, outcome) = bench.end().await;
+        assert_eq!(outcome.status, Status::Completed);
+        ended.insert(id);
+    }
+}
+
+fn seems_dead(entry: &SpoolEntry) -> bool {
+    match &entry.found {
+        Found::Held => false,
+        Found::Ended(outcome) => outcome.status != Status::Completed,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_program_is_named_and_leaves_nothing() {
+    let bench = Bench::with(|dir| Settings { program: "/no/dogwatch".into(), ..settings(dir) });
+    let error = bench.watch().launch(launch("w", "print(1)", 9_000)).await.unwrap_err();
+    assert!(error.to_string().contains("/no/dogwatch"), "{error}");
+    assert_eq!(bench.adopt().await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_no_shim_is_never_started() {
+    let mut bench = Bench::with(|dir| Settings { program: "/bin/true".into(), ..settings(dir) });
+    let id = bench.start("w", "print(1)", 9_000).await;
+    let (ended, outcome) = bench.end().await;
+    assert_eq!((ended, outcome.status), (id, Status::Lost));
+    assert_eq!(outcome.reason.as_deref(), Some("never-started"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_path_is_no_hindrance() {
+    let deep = |dir: &Path| {
+        let spool = dir.join("d".repeat(120)).join("e".repeat(120));
+        Settings { spool, ..settings(dir) }
+    };
+    let mut bench = Bench::with(deep);
+    assert_eq!(bench.run("print('deep')", 9_000).await.stdout.head, "deep\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_settled_is_forgotten_after_its_time() {
+    let mut bench = Bench::new();
+    let outcome = bench.run("print(1)", 9_000).await;
+    let entries = bench.adopt().await;
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0].found, Found::Ended(outcome));
+    let id = entries[0].execution.clone();
+
+    bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 2, Ordering::Relaxed);
+    assert_eq!(bench.adopt().await.len(), 1);
+    bench.watch().settled(&session(), &id).await;
+    assert_eq!(bench.adopt().await.len(), 1);
+    bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 3 + 60_000, Ordering::Relaxed);
+    assert_eq!(bench.adopt().await, []);
+    assert_eq!(fs::read_dir(bench.path().join("spool/e")).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_left_half_made_is_tidied_up() {
+    let mut bench = Bench::new();
+    bench.crash().await;
+    let spool = bench.path().join("spool");
+    fs::create_dir(spool.join("e/abc.new")).unwrap();
+    fs::create_dir(spool.join("w/abc")).unwrap();
+    fs::create_dir(spool.join("e/broken")).unwrap();
+    bench.open().unwrap();
+    assert!(!spool.join("e/abc.new").exists() && !spool.join("w/abc").exists());
+    assert_eq!(bench.adopt().await, []);
+    assert!(spool.join("e/broken/settled").exists());
+}
+
+#[test]
+fn an_interpreter_is_found_behind_its_name() {
+    let env = [("PATH".to_owned(), "/usr/bin:/bin".to_owned())];
+    let found = find_python(Path::new("/usr/bin/python3"), &env).unwrap();
+    assert!(found.is_absolute());
+    assert!(find_python(Path::new("/bin/true"), &env).is_err());
+}

@@ -1,0 +1,15 @@
+//! Tests of the row stores: one binary, everything about `ports::Store` in it.
+
+// The attribute tells the lints that all of it is test code, helpers too.
+#[cfg(test)]
+mod stores {
+    mod codec;
+    mod conformance;
+    mod crash;
+    mod dice;
+    mod model;
+    mod pages;
+    mod place;
+    mod samples;
+    mod sqlite;
+}
