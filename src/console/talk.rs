@@ -160,6 +160,9 @@ impl Talk {
                  goes on when dogwatch starts again"
             )),
             (End::Quit | End::EndOfInput | End::Stopped, 0) => None,
+            (End::Quit | End::EndOfInput | End::Stopped, 1) => {
+                Some("1 watcher runs on; its result comes when dogwatch starts again".to_owned())
+            }
             (End::Quit | End::EndOfInput | End::Stopped, _) => {
                 Some(format!("{watchers} run on; their results come when dogwatch starts again"))
             }

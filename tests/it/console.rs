@@ -247,7 +247,7 @@ async fn the_end_of_a_pipe_waits_for_the_answer_but_not_for_watchers() {
     bench.desk.show("main", busy);
     let (end, rest) = bench.end().await;
     assert_eq!(end, End::EndOfInput);
-    assert!(rest.last().unwrap().contains("1 watcher run on"), "{rest:?}");
+    assert!(rest.last().unwrap().contains("1 watcher runs on"), "{rest:?}");
 }
 
 #[tokio::test]
