@@ -117,7 +117,7 @@ pub(super) fn watcher(work: &Work, look: Look) -> String {
         | Stand::TimedOut
         | Stand::Cancelled
         | Stand::Lost
-        | Stand::Superseded => format!("watcher {}: {name} ({})", ended(work), work.id),
+        | Stand::Superseded => format!("watcher {}: {name}", ended(work)),
     };
     look.aside(&what)
 }

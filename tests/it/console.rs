@@ -247,7 +247,7 @@ async fn the_end_of_a_pipe_waits_for_the_answer_but_not_for_watchers() {
     bench.desk.show("main", busy);
     let (end, rest) = bench.end().await;
     assert_eq!(end, End::EndOfInput);
-    assert!(rest.last().unwrap().contains("1 watcher run on"), "{rest:?}");
+    assert!(rest.last().unwrap().contains("1 watcher runs on"), "{rest:?}");
 }
 
 #[tokio::test]
@@ -302,16 +302,38 @@ fn a_line_being_typed_survives_what_is_posted_meanwhile() {
 }
 
 #[test]
+fn the_prompt_counts_the_watchers_while_a_line_is_typed() {
+    let mut terminal = pty::Terminal::open("console::interactive_child");
+    terminal.wait_for("main> ");
+    terminal.tell("runs");
+    terminal.wait_for("watcher runs: Nightly (auto-notify-nigh-0001");
+    terminal.wait_for("main> ");
+    terminal.type_text("go on\r");
+    assert_eq!(terminal.hear(), "main: go on");
+    terminal.wait_for("main (1 running)> ");
+    terminal.type_text("half a li");
+    terminal.wait_for("half a li");
+    terminal.tell("over");
+    terminal.wait_for("watcher completed after 2.3s");
+    terminal.wait_for("main (0 running)> half a li");
+    terminal.type_text("ne\r");
+    assert_eq!(terminal.hear(), "main: half a line");
+    terminal.wait_for("main> ");
+    // ^D leaves.
+    terminal.type_text("\x04");
+    terminal.ends_well();
+}
+
+#[test]
 fn a_process_asked_to_end_gives_the_terminal_back() {
     let mut terminal = pty::Terminal::open("console::interactive_child");
-    let before = terminal.modes();
     terminal.wait_for("main> ");
     terminal.type_text("never sent");
     terminal.wait_for("never sent");
-    assert_ne!(terminal.modes(), before, "the editor has the terminal");
+    assert!(!terminal.is_as_before(), "the editor has the terminal");
     terminal.tell("stop");
     terminal.ends_well();
-    assert_eq!(terminal.modes(), before);
+    assert!(terminal.is_as_before());
 }
 
 /// Not a test: the other side of the pseudo-terminal, started by the tests above.
