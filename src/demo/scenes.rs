@@ -134,7 +134,7 @@ pub(super) const STORY: &[Step] = &[
     Scene("The bot is killed while a watcher runs"),
     Type("Watch the migration."),
     until(Answered("main", "in the background")),
-    // The post is done in the books too; else the next bot has to wait until its lease runs out.
+    // Let the post be settled too: killed before that, the next bot shows it again, marked so.
     Pause(500),
     Kill,
     Remark("the watcher runs on and ends while there is no bot"),

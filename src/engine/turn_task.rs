@@ -21,6 +21,7 @@ use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
+use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
@@ -382,11 +383,23 @@ impl Task<'_> {
     }
 
     async fn ask(&self, request: Request) -> Input {
+        let mut clean = RedactStream::new(&self.engine.ports.redactor);
         let mut progress = |delta: Delta| match delta {
-            Delta::Text(text) => self.show(Progress::Text(text)),
-            Delta::Call { name } => self.show(Progress::Tool { name }),
+            Delta::Text(text) => {
+                let text = clean.push(&text);
+                if !text.is_empty() {
+                    self.show(Progress::Text(text));
+                }
+            }
+            // Shown when it runs.
+            Delta::Call { .. } => {}
         };
-        match self.engine.ports.model.call(&request, &mut progress).await {
+        let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        let rest = clean.finish();
+        if answered.is_ok() && !rest.is_empty() {
+            self.show(Progress::Text(rest));
+        }
+        match answered {
             Ok(answer) => Input::Answered(Answer { text: self.redact(&answer.text), ..answer }),
             Err(error) => Input::ModelFailed(error),
         }

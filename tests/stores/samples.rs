@@ -359,7 +359,11 @@ fn items() -> Vec<(&'static str, Row)> {
     };
     let post = |sort| Errand::Post { address: address(), text: "done".into(), sort };
     let kill = |spool| Errand::Kill { execution: id!(ExecutionId, "1"), spool };
-    let leased = ItemState::Leased { lease: id!(LeaseId, "01LEASE"), until: at(30_000) };
+    let leased = ItemState::Leased {
+        lease: id!(LeaseId, "01LEASE"),
+        boot: id!(BootId, "01BOOT"),
+        until: at(30_000),
+    };
     vec![
         ("item_answer", item(post(PostSort::Answer), ItemState::Pending)),
         ("item_woken", item(post(PostSort::Woken), leased)),
