@@ -249,7 +249,7 @@ impl Task<'_> {
                 let commit = Commit { token: self.token.clone(), posts };
                 match self.insist(&commit).await {
                     Ok(()) => Act::Ended(Ended::Committed),
-                    Err(error) => self.lost(&error),
+                    Err(error) => self.lost(&error).await,
                 }
             }
             Effect::Release(why) => self.release(why).await,
@@ -293,7 +293,7 @@ impl Task<'_> {
                 let chain = left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
@@ -320,16 +320,25 @@ impl Task<'_> {
                 }
                 Act::Ended(Ended::Released)
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
-    fn lost(&self, error: &LedgerError) -> Act {
-        if !matches!(error.refusal(), Some(Refusal::Fenced)) {
-            tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
-                error = %error, "a turn cannot be written");
+    /// What the ledger refuses for another reason than the lane is refused again at every attempt,
+    /// so the turn is given up and a person is told.
+    async fn lost(&self, error: &LedgerError) -> Act {
+        let away = matches!(error, LedgerError::Store(StoreError::Away(_)));
+        if away || matches!(error.refusal(), Some(Refusal::Fenced)) {
+            return Act::Ended(Ended::Lost);
         }
-        Act::Ended(Ended::Lost)
+        tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
+            error = %error, "a turn cannot be written");
+        let why = Reason::Fatal(format!("the turn cannot be written: {error}"));
+        let release = Release { token: self.token.clone(), why };
+        match self.insist(&release).await {
+            Ok(_) => Act::Ended(Ended::Released),
+            Err(_) => Act::Ended(Ended::Lost),
+        }
     }
 
     /// Sends an operation until the store answers: each recognises its own repeat.
