@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use super::{Engine, home, watcher};
+use super::{Engine, LedgerError, home, watcher};
+use crate::core::id::SessionId;
 use crate::core::ledger::node::{Beat, ForgetNode};
 use crate::core::ledger::session::{Forget, Overdue, Retire};
-use crate::core::ledger::{Aggregate, Index};
+use crate::core::ledger::{Aggregate, Index, Key};
 use crate::core::limits::RENEW_MS;
 use crate::ports::Member;
+
+/// A session with more rows than this is not looked at for retirement.
+const FRAME_ROWS_MAX: usize = 300;
 
 /// Begins to sweep.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -52,10 +56,7 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
             let forget = Forget { session: session.clone(), keys: vec![member.key.clone()] };
             match engine.ledger.run(&forget).await {
                 Ok(0) => Ok(()),
-                Ok(_) => {
-                    let retire = Retire { session: session.clone() };
-                    engine.ledger.run(&retire).await.map(|_| ())
-                }
+                Ok(_) => retire(engine, &member.aggregate, session).await,
                 Err(error) => Err(error),
             }
         }
@@ -66,6 +67,21 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
     if let Err(error) = forgotten {
         tracing::debug!(aggregate = %member.aggregate, error = %error, "not forgotten");
     }
+}
+
+/// Its ids are fixed by its numbers, so a session goes only when nothing but its frame is left: an
+/// item that outlived its turn would else be taken for a new one's.
+async fn retire(
+    engine: &Engine,
+    aggregate: &Aggregate,
+    session: &SessionId,
+) -> Result<(), LedgerError> {
+    let rows = engine.ports.store.rows(aggregate, None, FRAME_ROWS_MAX).await?;
+    let frame = |key: &Key| !key.as_str().contains('/') || key.as_str().starts_with("t/");
+    if rows.len() < FRAME_ROWS_MAX && rows.iter().all(|(key, _)| frame(key)) {
+        engine.ledger.run(&Retire { session: session.clone() }).await?;
+    }
+    Ok(())
 }
 
 /// Where one boot holds the store, nobody asks whether it lives.
