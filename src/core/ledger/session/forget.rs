@@ -123,6 +123,7 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             Row::Head(_)
             | Row::Inbox(_)
             | Row::Live(_)
+            | Row::Recent(_)
             | Row::Tails(_)
             | Row::Summary(_)
             | Row::Turn(_)
@@ -173,7 +174,7 @@ impl Operation for Retire {
     }
 
     fn needs(&self, have: &Working) -> Vec<Key> {
-        let mut keys = vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()];
+        let mut keys = frame();
         if have.has(&Key::head()) {
             let head = have.head();
             let count = head.tlen.saturating_sub(head.log_first).min(FORGET_ROWS_MAX as u64);
@@ -202,9 +203,15 @@ impl Operation for Retire {
         for key in entry_keys(head.log_first, head.tlen.saturating_sub(head.log_first)) {
             rows.delete(&key);
         }
-        for key in [Key::inbox(), Key::live(), Key::tails(), Key::summary(), Key::head()] {
+        for key in frame() {
             rows.delete(&key);
         }
         Ok(true)
     }
+}
+
+/// The rows that a session has once.
+fn frame() -> Vec<Key> {
+    let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }
