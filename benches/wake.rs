@@ -4,7 +4,8 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::bot::{self, Bot, Parts};
 use crate::fake_llm::{FakeLlm, Reply};
-use crate::figures::{Line, Pairs};
+use crate::figures::{Line, Pairs, median};
 
 const ROUNDS: usize = 20;
 const WARM_UP: usize = 2;
@@ -68,7 +69,7 @@ pub(crate) async fn run() -> Vec<Line> {
     let other = FakeLlm::start().await;
     other.otherwise(|_| Reply::text("pong"));
     let client = reqwest::Client::new();
-    let mut pairs = Pairs::default();
+    let (mut pairs, mut to_record) = (Pairs::default(), vec![]);
     for round in 0..WARM_UP + ROUNDS {
         let reference = least(place.path(), &client, &other.base_url()).await;
         // A session of its own: logs do not grow.
@@ -80,12 +81,29 @@ pub(crate) async fn run() -> Vec<Line> {
         bot.posted().await;
         let ended: u64 = fs::read_to_string(&said).unwrap().parse().unwrap();
         if round >= WARM_UP {
-            pairs.push(requested.saturating_sub(Duration::from_nanos(ended)), reference);
+            let ended = Duration::from_nanos(ended);
+            pairs.push(requested.saturating_sub(ended), reference);
+            to_record.push(recorded(place.path()).saturating_sub(ended).as_secs_f64() * 1e3);
         }
     }
     bot.end().await;
     let what = "script's end to request, to a safe record and a request";
-    vec![Line::new("wake", what, pairs.ratio()).note(pairs.note())]
+    let note = format!("{}; {:.3} ms to the record", pairs.note(), median(to_record));
+    vec![Line::new("wake", what, pairs.ratio()).note(note)]
+}
+
+/// When the newest exit record got its name.
+fn recorded(place: &Path) -> Duration {
+    let below =
+        |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|item| item.path());
+    let spool = place.join("spool");
+    let settled = below(spool.join("s")).flat_map(below);
+    let records = settled.chain(below(spool.join("e"))).map(|entry| entry.join("exit.json"));
+    let named = records.filter_map(|record| {
+        let is = record.metadata().ok()?;
+        Some(Duration::new(is.ctime().try_into().ok()?, is.ctime_nsec().try_into().ok()?))
+    });
+    named.max().unwrap()
 }
 
 async fn least(directory: &Path, client: &reqwest::Client, url: &str) -> Duration {

@@ -1,10 +1,10 @@
 //! Many live watchers: what they cost in memory, and whether anything wakes while nothing happens.
 //! The real program, its real shims and scripts; next to a bare process of the same runtime.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -142,11 +142,25 @@ fn field(text: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// How often the threads of a process gave the processor up by themselves.
-fn switches(pid: i32) -> u64 {
+/// How often each thread of a process gave the processor up by itself.
+type Switches = BTreeMap<PathBuf, u64>;
+
+fn switches(pid: i32) -> Switches {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let paths = tasks.map(|task| task.path().join("status"));
-    paths.map(|path| field(&read(path.to_str().unwrap()), "voluntary_ctxt_switches:")).sum()
+    paths
+        .map(|path| {
+            let count = field(&read(path.to_str().unwrap()), "voluntary_ctxt_switches:");
+            (path, count)
+        })
+        .collect()
+}
+
+/// All since `then`. A thread that has ended has woken for it once.
+fn since(then: &Switches, now: &Switches) -> u64 {
+    let before = |thread: &PathBuf| then.get(thread).copied().unwrap_or(0);
+    let ended = then.keys().filter(|thread| !now.contains_key(*thread)).count() as u64;
+    now.iter().map(|(thread, count)| count - before(thread)).sum::<u64>() + ended
 }
 
 /// Its share of memory, shared pages divided by who shares them.
@@ -193,14 +207,14 @@ pub(crate) async fn run(watchers: usize, idle_seconds: u64) -> Vec<Line> {
     tokio::time::sleep(SETTLE).await;
 
     let (shims, _) = program.family();
-    let at = |pids: &BTreeSet<i32>| pids.iter().map(|pid| switches(*pid)).sum::<u64>();
+    let of_shims = || shims.iter().flat_map(|pid| switches(*pid)).collect::<Switches>();
     let begun = Instant::now();
-    let (bot, other, them) = (switches(program.pid()), switches(bare_pid), at(&shims));
+    let (bot, other, them) = (switches(program.pid()), switches(bare_pid), of_shims());
     tokio::time::sleep(Duration::from_secs(idle_seconds)).await;
     let took = begun.elapsed().as_secs_f64();
-    let rate = |now: u64, then: u64| (now - then) as f64 / took;
-    let (bot, other) = (rate(switches(program.pid()), bot), rate(switches(bare_pid), other));
-    let them = (at(&shims) - them) as f64;
+    let rate = |pid: i32, then: &Switches| since(then, &switches(pid)) as f64 / took;
+    let (bot, other) = (rate(program.pid(), &bot), rate(bare_pid, &other));
+    let them = since(&them, &of_shims()) as f64;
 
     let more = (count - LIVE_PER_CHAT).max(1) as f64;
     let bot_kib = pss_kib(program.pid()).saturating_sub(before.0) as f64 / more;
