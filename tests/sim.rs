@@ -1,78 +1,88 @@
-//! A seeded simulator of the ledger: sessions, nodes, spools, executions, a virtual clock; crashes
-//! before and after every apply, lost answers, other nodes' writes between load and decide, stale
-//! holders, duplicates, stops. After every apply every invariant is checked; at the end the faults
-//! stop, everything runs to quiescence, and every completion must have exactly one fate.
-//!
-//! A failing seed is replayed alone: `DOGWATCH_SIM_SEED=1234 cargo test --test sim`. More seeds:
+//! A seeded simulator of the ledger over the memory store: thousands of worlds, each replayed
+//! alone from its number: `DOGWATCH_SIM_SEED=1234 cargo test --test sim`. More seeds:
 //! `DOGWATCH_SIM_SEEDS=20000`.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a simulated world that does not add up ends its test"
-)]
+// The attribute tells the lints that all of it is test code.
+#![cfg(test)]
 
-#[path = "sim/check.rs"]
-mod check;
-#[path = "sim/driver.rs"]
-mod driver;
-#[path = "sim/rng.rs"]
-mod rng;
-#[path = "sim/world.rs"]
-mod world;
+#[path = "sim/mod.rs"]
+mod sim;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
-use world::World;
+use dogwatch::core::time::Timestamp;
+use dogwatch::ports::Store;
+use dogwatch::store::{ManualClock, Memory};
 
-/// Actions of one schedule, before the drain.
-const ACTIONS: u32 = 120;
+use sim::{Place, Reach, Runner, Setting, schedule};
+
 /// Schedules run where nothing else is asked for.
 const SEEDS: u64 = 2_000;
+/// Schedules after which everything must have been reached.
+const SEEDS_FOR_REACH: u64 = 1_000;
+
+struct InMemory(Arc<Memory>);
+
+impl InMemory {
+    fn new() -> Self {
+        let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000));
+        Self(Arc::new(Memory::new(Arc::new(clock))))
+    }
+}
+
+impl Place for InMemory {
+    fn store(&self) -> Arc<dyn Store> {
+        self.0.clone()
+    }
+
+    /// It is never closed.
+    fn reopen(&mut self) {}
+
+    fn lose_power(&mut self) -> bool {
+        self.0.lose_power();
+        true
+    }
+}
 
 fn number(name: &str) -> Option<u64> {
     #[expect(clippy::disallowed_methods, reason = "how many seeds a test runs is its own matter")]
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs one schedule; the panic of a failing one names its seed.
-fn schedule(seed: u64, sole: bool) {
-    let mut world = World::new(seed, sole);
-    let run = catch_unwind(AssertUnwindSafe(|| {
-        for _ in 0..ACTIONS {
-            world.act();
-        }
-        world.drain();
-    }));
-    if let Err(panic) = run {
-        let what = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
-            .unwrap_or_default();
-        let story = world.story(40);
-        panic!("seed {seed} (sole boot: {sole}): {what}\nthe last that happened:\n{story}");
-    }
+fn run(seed: u64, sole: bool) -> Reach {
+    let setting = Setting { seed, sole, runner: Runner::Plain };
+    schedule(setting, Box::new(InMemory::new()))
 }
 
 fn schedules(sole: bool) {
     if let Some(seed) = number("DOGWATCH_SIM_SEED") {
-        schedule(seed, sole);
+        run(seed, sole);
         return;
     }
     let seeds = number("DOGWATCH_SIM_SEEDS").unwrap_or(SEEDS);
-    let workers = std::thread::available_parallelism().map_or(2, usize::from) as u64;
+    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut reach = Reach::default();
     std::thread::scope(|scope| {
-        let run = |worker: u64| {
-            move || (worker..seeds).step_by(workers as usize).for_each(|s| schedule(s, sole))
+        let work = |worker: usize| {
+            move || {
+                let mut reach = Reach::default();
+                (0..seeds)
+                    .skip(worker)
+                    .step_by(workers)
+                    .for_each(|seed| reach.add(&run(seed, sole)));
+                reach
+            }
         };
-        let threads: Vec<_> = (0..workers).map(|worker| scope.spawn(run(worker))).collect();
+        let threads: Vec<_> = (0..workers).map(|worker| scope.spawn(work(worker))).collect();
         for thread in threads {
-            if let Err(panic) = thread.join() {
-                std::panic::resume_unwind(panic);
+            match thread.join() {
+                Ok(reached) => reach.add(&reached),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
         }
     });
+    if seeds >= SEEDS_FOR_REACH {
+        reach.expect_all(sole);
+    }
 }
 
 #[test]
