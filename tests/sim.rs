@@ -8,6 +8,7 @@
 mod sim;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::Store;
@@ -17,8 +18,74 @@ use sim::{Place, Reach, Runner, Setting, schedule};
 
 /// Schedules run where nothing else is asked for.
 const SEEDS: u64 = 2_000;
+/// Likewise, through the engine's runner.
+const SEEDS_OF_ENGINE: u64 = 300;
 /// Schedules after which everything must have been reached.
 const SEEDS_FOR_REACH: u64 = 1_000;
+
+/// What happens in every world.
+const EVERYWHERE: [&str; 47] = [
+    "a chain spent",
+    "a claim refused",
+    "a claim too early",
+    "a compaction",
+    "a completion collected",
+    "a conflict",
+    "a duplicate by a second key",
+    "a human receipt",
+    "a late fact",
+    "a late message in the log",
+    "a late message that rides",
+    "a message edited",
+    "a message withdrawn",
+    "a node crashed",
+    "a notice in a tool result",
+    "a remark",
+    "a repeat that changed nothing",
+    "a rider taken",
+    "a session retired",
+    "a stale holder refused",
+    "a start refused",
+    "a stop of everything",
+    "a supersession",
+    "a turn buried",
+    "a turn buried by a claim",
+    "a turn committed",
+    "a turn handed over",
+    "a turn of another person",
+    "a turn resumed",
+    "a turn stopped",
+    "a waived completion",
+    "adopted running",
+    "adopted waiting",
+    "an answer lost",
+    "an arrival died",
+    "an arrival put back alone",
+    "an execution cancelled by a person",
+    "an execution cancelled by the model",
+    "an execution ended by its home",
+    "an execution never started",
+    "an execution timed out by the ledger",
+    "an innocent spared beside a poisoned one",
+    "an item dead",
+    "an item of unknown outcome",
+    "an outage",
+    "notices folded",
+    "rows forgotten",
+];
+
+/// What only several nodes come to.
+const SEVERAL: [&str; 6] = [
+    "a home gone",
+    "a lane taken over",
+    "a late result told to people",
+    "a node buried",
+    "a zombie refused",
+    "an execution unattended",
+];
+
+/// What only a boot that is alone comes to.
+const ALONE: [&str; 1] = ["a machine without power"];
 
 struct InMemory(Arc<Memory>);
 
@@ -48,27 +115,41 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run(seed: u64, sole: bool) -> Reach {
-    let setting = Setting { seed, sole, runner: Runner::Plain };
+fn run(seed: u64, (sole, runner): (bool, Runner)) -> Reach {
+    let setting = Setting { seed, sole, runner };
     schedule(setting, Box::new(InMemory::new()))
 }
 
-fn schedules(sole: bool) {
+/// Raised while unwinding: where one world failed, no other is begun.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn schedules(seeds: u64, kind: (bool, Runner)) {
     if let Some(seed) = number("DOGWATCH_SIM_SEED") {
-        run(seed, sole);
+        run(seed, kind);
         return;
     }
-    let seeds = number("DOGWATCH_SIM_SEEDS").unwrap_or(SEEDS);
+    let seeds = number("DOGWATCH_SIM_SEEDS").unwrap_or(seeds);
     let workers = std::thread::available_parallelism().map_or(2, usize::from);
     let mut reach = Reach::default();
+    let failed = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = |worker: usize| {
             move || {
+                let alarm = Alarm(failed);
                 let mut reach = Reach::default();
                 (0..seeds)
                     .skip(worker)
                     .step_by(workers)
-                    .for_each(|seed| reach.add(&run(seed, sole)));
+                    .take_while(|_| !alarm.0.load(Ordering::Relaxed))
+                    .for_each(|seed| reach.add(&run(seed, kind)));
                 reach
             }
         };
@@ -81,16 +162,24 @@ fn schedules(sole: bool) {
         }
     });
     if seeds >= SEEDS_FOR_REACH {
-        reach.expect_all(sole);
+        reach.expect(&EVERYWHERE);
+        reach.expect(if kind.0 { &ALONE } else { &SEVERAL });
     }
 }
 
 #[test]
 fn several_nodes_lose_and_double_nothing() {
-    schedules(false);
+    schedules(SEEDS, (false, Runner::Plain));
 }
 
 #[test]
 fn one_boot_at_a_time_loses_and_doubles_nothing() {
-    schedules(true);
+    schedules(SEEDS, (true, Runner::Plain));
+}
+
+/// With the mailboxes and the kept rows of the engine.
+#[test]
+fn the_engines_runner_loses_and_doubles_nothing() {
+    schedules(SEEDS_OF_ENGINE, (false, Runner::Engine));
+    schedules(SEEDS_OF_ENGINE, (true, Runner::Engine));
 }

@@ -43,7 +43,7 @@ impl World {
                     address: Address { surface: "sim".into(), thread: session.to_string() },
                     source_at: self.now(),
                 };
-                self.accept(&session, incoming);
+                self.accept(&session, &incoming);
             }
         }
         self.run_dry();

@@ -91,6 +91,11 @@ impl Driver {
                     return;
                 }
             }
+        } else if world.rng.chance(2) && !world.draining() {
+            // A driver that commits before its time is refused.
+            let rash = Commit { token: self.token.clone(), posts: vec!["rash".into()] };
+            self.over = self.run(world, &rash).is_ok();
+            None
         } else if world.rng.chance(3) && !world.draining() {
             Some(Input::Shutdown)
         } else if let Some(tools) = self.asked {

@@ -98,6 +98,19 @@ impl Step<'_> {
             "Stop" => assert_eq!(outcome.status, Status::Cancelled),
             other => panic!("{other} ended {}", after.id),
         }
+        let silent = match self.by.operation {
+            "Register" => Some(Fate::Superseded),
+            "Stop" => Some(Fate::Stopped),
+            _ if !after.notify.wakes_agent() => Some(Fate::Waived),
+            _ => None,
+        };
+        let receipt = silent.clone().map(ModelReceipt::Fate);
+        let arrives = matches!(after.model, ModelReceipt::Arrival(_));
+        assert!(receipt.map_or(arrives, |r| r == after.model), "{} ended so: {after:?}", after.id);
+        let told = self.moves.iter().any(|m| m.key.as_str() == format!("m/human/{}", after.id));
+        let tells =
+            after.notify.tells_human() && !matches!(silent, Some(Fate::Superseded | Fate::Stopped));
+        assert_eq!(told, tells, "{} and its person", after.id);
         if after.model == ModelReceipt::Fate(Fate::Waived) {
             reach.count("a waived completion");
         }

@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    pub(super) fn accept(&mut self, session: &SessionId, incoming: Incoming) {
+    pub(super) fn accept(&mut self, session: &SessionId, incoming: &Incoming) {
         let Some(node) = self.up() else { return };
         let accept = Accept {
             session: session.clone(),
@@ -59,10 +59,13 @@ impl World {
         match answer {
             Ok(Accepted::New(seq) | Accepted::Late(seq) | Accepted::Duplicate(seq)) => {
                 self.history.accepted(session, seq);
-                self.keys.entry(session.clone()).or_default().extend(incoming.keys);
+                self.keys.entry(session.clone()).or_default().extend(incoming.keys.clone());
             }
             Ok(Accepted::Changed(_) | Accepted::Ignored) | Err(_) => {}
         }
+        let new = matches!(answer, Ok(Accepted::New(_) | Accepted::Late(_)));
+        let kept = self.history.forgotten.is_empty();
+        assert!(!(new && repeats && kept), "{:?} was taken before", incoming.keys);
         match answer {
             Ok(Accepted::Duplicate(_)) if repeats && first == answer => {
                 self.count("a duplicate by a second key");
@@ -92,7 +95,7 @@ impl World {
         let word = poison.unwrap_or("message");
         let text = format!("{word} {}", self.fresh());
         let incoming = self.incoming(&session, What::Message { text });
-        self.accept(&session, incoming);
+        self.accept(&session, &incoming);
     }
 
     pub(super) fn change_message(&mut self) {
@@ -105,7 +108,7 @@ impl World {
             What::Deletion { of }
         };
         let incoming = self.incoming(&session, what);
-        self.accept(&session, incoming);
+        self.accept(&session, &incoming);
     }
 
     pub(super) fn claim(&mut self) {

@@ -8,7 +8,7 @@ use dogwatch::core::id::{ClaimId, EntryNo, ExecutionId, SessionId, TurnNo};
 use dogwatch::core::ledger::Key;
 use dogwatch::core::ledger::audit::Snapshot;
 use dogwatch::core::ledger::row::{
-    Errand, Head, Inbox, Item, ItemState, RowType, Turn, TurnState, Unread,
+    Chain, Errand, Head, Inbox, Item, ItemState, RowType, Turn, TurnState, Unread,
 };
 use dogwatch::core::limits::{LEASE_MS, START_MS_MAX};
 use dogwatch::core::transcript::{Body, Entry, Origin};
@@ -92,7 +92,15 @@ impl Seen {
             let holder = before.lane.as_ref().map(|lane| &lane.claim);
             assert_eq!(holder, Some(&token.claim), "{} without a lane", by.operation);
         }
+        if !before.stopped && head.stopped {
+            assert_eq!(by.operation, "Stop");
+            assert!(head.generation > before.generation, "a stop of the same generation");
+        }
+        if before.stopped && !head.stopped {
+            assert_eq!(by.operation, "Accept", "stopped no more");
+        }
         if by.operation == "Stop" && head.generation > before.generation {
+            assert!(head.stopped, "a stop that stops nothing");
             self.stopped_turns = head.turns;
             step.facts.reach.count("a stop of everything");
         }
@@ -249,6 +257,13 @@ impl Step<'_> {
             };
             let Some(before) = before else {
                 not_early("a turn", self.before.wake_at, after.opened_at);
+                if after.origin == Origin::Synthetic {
+                    let chain = Key::chain(after.chain);
+                    let drawn = self.moves.iter().find(|m| m.key == chain).and_then(Move::of);
+                    let (before, left): (Option<&Chain>, Option<&Chain>) =
+                        drawn.expect("a wake that draws from no chain");
+                    assert_eq!(before.unwrap().wakes, left.unwrap().wakes + 1, "a wake is drawn");
+                }
                 if after.principal.as_str() != "ann" {
                     self.facts.reach.count("a turn of another person");
                 }
