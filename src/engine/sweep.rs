@@ -39,7 +39,7 @@ async fn overdue(engine: &Arc<Engine>, member: &Member) {
             if ended {
                 tracing::warn!(session.id = %session, execution.id = %operation.execution,
                     "the ledger ended an execution that its home did not");
-                let _ = engine.ends.send(());
+                let _ = engine.stirs.send(session.clone());
             }
         }
         Err(error) => {
