@@ -14,4 +14,9 @@ pub mod watch;
 pub mod config;
 pub mod telemetry;
 
+pub mod app;
+pub mod audit;
+pub mod cli;
 pub mod demo;
+pub mod doctor;
+mod shutdown;

@@ -1,12 +1,9 @@
-//! Dispatches the internal subcommand.
+//! The program: reads the command line, does what it says, answers with an exit code.
 
-use std::path::Path;
 use std::process::ExitCode;
 
+use dogwatch::cli::Cli;
+
 fn main() -> ExitCode {
-    let args: Vec<_> = std::env::args_os().collect();
-    match args.as_slice() {
-        [_, word, dir] if word == "shim" => dogwatch::watch::shim::run(Path::new(dir)).into(),
-        _ => ExitCode::from(64),
-    }
+    Cli::run(std::env::args_os())
 }

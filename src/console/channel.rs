@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::core::execution::Address;
-use crate::core::id::{ItemId, SessionId};
+use crate::core::id::SessionId;
 use crate::core::limits::TERMINAL_POSTS_KEPT_MAX;
 use crate::ports::{Channel, ChannelError, Post, Progress};
 
@@ -30,8 +30,8 @@ pub(super) enum Signal {
 /// waits, after that it is refused for now and stays in the outbox.
 pub struct Console {
     signals: mpsc::Sender<Signal>,
-    /// The last items posted, so that a repeat after a lost answer is not shown twice.
-    posted: Mutex<VecDeque<ItemId>>,
+    /// References of the last posts, so that a repeat after a lost answer is not shown twice.
+    posted: Mutex<VecDeque<String>>,
 }
 
 impl Console {
@@ -39,16 +39,16 @@ impl Console {
         Self { signals, posted: Mutex::new(VecDeque::new()) }
     }
 
-    fn was_posted(&self, item: &ItemId) -> bool {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner).contains(item)
+    fn was_posted(&self, reference: &String) -> bool {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner).contains(reference)
     }
 
-    fn remember(&self, item: ItemId) {
+    fn remember(&self, reference: String) {
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         if posted.len() >= TERMINAL_POSTS_KEPT_MAX {
             posted.pop_front();
         }
-        posted.push_back(item);
+        posted.push_back(reference);
     }
 
     async fn write(&self, post: Post) -> Result<String, ChannelError> {
@@ -58,11 +58,11 @@ impl Console {
                 post.address.surface, post.address.thread, post.session
             ),
         })?;
+        // An item's id is unique in its session only.
         let reference = format!("{}#{}", post.session, post.item);
-        if self.was_posted(&post.item) {
+        if self.was_posted(&reference) {
             return Ok(reference);
         }
-        let item = post.item.clone();
         let (written, done) = oneshot::channel();
         let away = || ChannelError::Retry {
             what: "the terminal is closed".to_owned(),
@@ -70,7 +70,7 @@ impl Console {
         };
         self.signals.send(Signal::Post { chat, post, written }).await.map_err(|_| away())?;
         done.await.map_err(|_| away())?;
-        self.remember(item);
+        self.remember(reference.clone());
         Ok(reference)
     }
 }

@@ -1,7 +1,7 @@
 //! What a person gets to see of an event, and when. Owns the chat in front, the streams of the
 //! open turns, and what is too much for a pipe. Must not know screens or the desk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::core::execution::PostSort;
 use crate::core::time::Timestamp;
@@ -20,6 +20,8 @@ const STREAMS_KEPT_MAX: usize = 4;
 struct Turns {
     open: Stream,
     synthetic: bool,
+    /// Tools that were named since the last text: one is called first and runs then.
+    tools: BTreeSet<String>,
     /// Of turns that ended while their posts were still to come.
     older: VecDeque<Stream>,
 }
@@ -27,6 +29,7 @@ struct Turns {
 impl Turns {
     fn begin(&mut self, synthetic: bool) {
         self.synthetic = synthetic;
+        self.tools.clear();
         let before = std::mem::take(&mut self.open);
         if before.is_shown() {
             self.older.push_back(before);
@@ -142,13 +145,26 @@ impl Face {
             return failed.then(|| words::step(step, now, look)).flatten();
         }
         let streamed = self.stream(chat, step, look);
-        let line = words::step(step, now, look);
+        let line = if self.is_news(chat, step) { words::step(step, now, look) } else { None };
         let text = match (streamed, line) {
             (None, None) => return None,
             (Some(one), None) | (None, Some(one)) => one,
             (Some(first), Some(second)) => format!("{first}\n{second}"),
         };
         Some(self.under(chat, &text))
+    }
+
+    /// A tool that was named already is not worth another line.
+    fn is_news(&mut self, chat: &ChatName, step: &Step) -> bool {
+        let turns = self.turns.entry(chat.clone()).or_default();
+        match step {
+            Step::Tool { name } => turns.tools.insert(name.clone()),
+            Step::Text { .. } => {
+                turns.tools.clear();
+                true
+            }
+            Step::Began { .. } | Step::Discarded | Step::Ended | Step::Failed { .. } => true,
+        }
     }
 
     fn stream(&mut self, chat: &ChatName, step: &Step, look: Look) -> Option<String> {

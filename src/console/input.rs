@@ -11,14 +11,13 @@ use std::thread;
 use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::history::{FileHistory, History};
-use rustyline::{ColorMode, Config, Editor};
+use rustyline::{Config, Editor};
 use tokio::sync::mpsc::Sender;
 
 use crate::core::limits::{MESSAGE_BYTES_MAX, TERMINAL_HISTORY_LINES_MAX};
 
 use super::ConsoleError;
-use super::chat::ChatName;
-use super::words::{Ink, Look};
+use super::prompt::{Live, Prompt};
 
 /// What was heard of the person.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,30 +32,6 @@ pub(super) enum Heard {
     Left,
     /// The pipe is at its end.
     End,
-}
-
-/// What stands before the line that is typed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prompt {
-    /// The chat in front.
-    pub(super) chat: ChatName,
-    /// Watchers that run in it.
-    pub(super) running: usize,
-    /// Watchers that run in other chats.
-    pub(super) elsewhere: usize,
-}
-
-impl Prompt {
-    /// `main> `, `main (2 running)> `, `main (2 running, 1 elsewhere)> `
-    pub(super) fn text(&self) -> String {
-        let chat = &self.chat;
-        match (self.running, self.elsewhere) {
-            (0, 0) => format!("{chat}> "),
-            (here, 0) => format!("{chat} ({here} running)> "),
-            (0, elsewhere) => format!("{chat} ({elsewhere} running elsewhere)> "),
-            (here, elsewhere) => format!("{chat} ({here} running, {elsewhere} elsewhere)> "),
-        }
-    }
 }
 
 /// Reads lines of a pipe on a thread of its own, until its end or until nobody listens.
@@ -121,7 +96,6 @@ type LineEditor = Editor<(), FileHistory>;
 pub(super) struct Desktop {
     editor: LineEditor,
     history: Option<PathBuf>,
-    colour: bool,
     columns: Arc<AtomicUsize>,
 }
 
@@ -133,14 +107,12 @@ impl Desktop {
     /// lines.
     pub(super) fn open(
         history: Option<&Path>,
-        colour: bool,
         columns: Arc<AtomicUsize>,
     ) -> Result<Option<(Self, Printer)>, ConsoleError> {
         let failed = |error: ReadlineError| ConsoleError::Editor(error.to_string());
         let config = Config::builder()
             .auto_add_history(false)
             .history_ignore_space(true)
-            .color_mode(if colour { ColorMode::Enabled } else { ColorMode::Disabled })
             .bracketed_paste(true)
             .build();
         let mut editor = LineEditor::with_config(config).map_err(failed)?;
@@ -155,7 +127,7 @@ impl Desktop {
             let gone = rustyline::ExternalPrinter::print(&mut printer, text.clone()).is_err();
             if gone { io::stdout().write_all(text.as_bytes()) } else { Ok(()) }
         };
-        let mut desktop = Self { editor, history: history.map(Path::to_owned), colour, columns };
+        let mut desktop = Self { editor, history: history.map(Path::to_owned), columns };
         desktop.measure();
         Ok(Some((desktop, Box::new(print))))
     }
@@ -186,10 +158,7 @@ impl Desktop {
     }
 
     fn line(&mut self, prompt: &Prompt) -> Heard {
-        let raw = prompt.text();
-        let look = Look { columns: usize::MAX, colour: self.colour };
-        let styled = look.ink(Ink::Bold, &raw);
-        match self.editor.readline(&(raw, styled)) {
+        match self.editor.readline(&Live::new(prompt)) {
             Ok(line) => {
                 self.remember(&line);
                 Heard::Line(line)
@@ -229,15 +198,5 @@ mod tests {
         assert_eq!(next(), Heard::Line(String::new()));
         assert_eq!(next(), Heard::Line("last".to_owned()));
         assert_eq!(next(), Heard::End);
-    }
-
-    #[test]
-    fn the_prompt_says_what_runs() {
-        let chat = ChatName::new("main").unwrap();
-        let text = |running, elsewhere| Prompt { chat: chat.clone(), running, elsewhere }.text();
-        assert_eq!(text(0, 0), "main> ");
-        assert_eq!(text(2, 0), "main (2 running)> ");
-        assert_eq!(text(0, 1), "main (1 running elsewhere)> ");
-        assert_eq!(text(2, 1), "main (2 running, 1 elsewhere)> ");
     }
 }

@@ -50,6 +50,7 @@ mod clean;
 pub mod event;
 mod face;
 mod input;
+mod prompt;
 mod screen;
 mod stream;
 mod talk;
@@ -217,7 +218,7 @@ pub async fn run_pipe(
 async fn run_editor(mut seat: Seat, reach: Reach) -> Result<End, ConsoleError> {
     let columns = Arc::new(AtomicUsize::new(COLUMNS_DEFAULT));
     let history = seat.settings.history.as_deref();
-    let opened = Desktop::open(history, seat.settings.colour, Arc::clone(&columns))?;
+    let opened = Desktop::open(history, Arc::clone(&columns))?;
     let Some((desktop, printer)) = opened else {
         // A terminal without cursor movement, such as TERM=dumb.
         seat.settings.mode = Mode::Plain;
@@ -236,7 +237,7 @@ struct Furniture {
     pen: Pen,
     columns: Arc<AtomicUsize>,
     lines: mpsc::Receiver<input::Heard>,
-    prompts: std::sync::mpsc::Sender<input::Prompt>,
+    prompts: std::sync::mpsc::Sender<prompt::Prompt>,
 }
 
 async fn converse(seat: Seat, reach: Reach, furniture: Furniture) -> Result<End, ConsoleError> {

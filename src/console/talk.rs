@@ -18,7 +18,8 @@ use crate::ports::{Clock, Command, Desk, DeskError, Done, Ids, SessionView};
 
 use super::chat::ChatName;
 use super::event::{CancelResult, Event, Reply, Stand, Summary, Work};
-use super::input::{Heard, Prompt};
+use super::input::Heard;
+use super::prompt::{Prompt, Running};
 use super::typed::{self, HELP, Typed};
 use super::{AtEnd, End, Settings};
 
@@ -66,6 +67,7 @@ pub(super) struct Talk {
     mouth: Mouth,
     front: ChatName,
     chats: BTreeMap<ChatName, Said>,
+    running: Arc<Running>,
 }
 
 /// Why a line did not get through.
@@ -96,6 +98,7 @@ impl Talk {
             mouth,
             chats: BTreeMap::from([(front.clone(), Said::default())]),
             front,
+            running: Arc::default(),
         }
     }
 
@@ -118,11 +121,15 @@ impl Talk {
     }
 
     fn prompt(&self) {
-        let running = self.chats.get(&self.front).map_or(0, |said| said.live.len());
-        let elsewhere = self.running_in_all() - running;
-        let prompt = Prompt { chat: self.front.clone(), running, elsewhere };
+        self.count();
+        let running = Arc::clone(&self.running);
         // A reader that is gone has said so.
-        let _ = self.mouth.prompts.send(prompt);
+        let _ = self.mouth.prompts.send(Prompt { chat: self.front.clone(), running });
+    }
+
+    fn count(&self) {
+        let here = self.chats.get(&self.front).map_or(0, |said| said.live.len());
+        self.running.set(here, self.running_in_all() - here);
     }
 
     fn running_in_all(&self) -> usize {
@@ -153,6 +160,9 @@ impl Talk {
                  goes on when dogwatch starts again"
             )),
             (End::Quit | End::EndOfInput | End::Stopped, 0) => None,
+            (End::Quit | End::EndOfInput | End::Stopped, 1) => {
+                Some("1 watcher runs on; its result comes when dogwatch starts again".to_owned())
+            }
             (End::Quit | End::EndOfInput | End::Stopped, _) => {
                 Some(format!("{watchers} run on; their results come when dogwatch starts again"))
             }
@@ -357,7 +367,10 @@ impl Talk {
             return;
         }
         let said = self.chats.entry(chat.clone()).or_default();
-        for execution in changes(said, &view) {
+        let changed = changes(said, &view);
+        // Before the lines are shown, since the prompt is drawn again after each.
+        self.count();
+        for execution in changed {
             let work = Work::of(execution, now);
             let event = Event::Watcher { chat: chat.clone(), work, at: now };
             let _ = self.mouth.events.send(event).await;

@@ -117,7 +117,7 @@ pub(super) fn watcher(work: &Work, look: Look) -> String {
         | Stand::TimedOut
         | Stand::Cancelled
         | Stand::Lost
-        | Stand::Superseded => format!("watcher {}: {name} ({})", ended(work), work.id),
+        | Stand::Superseded => format!("watcher {}: {name}", ended(work)),
     };
     look.aside(&what)
 }
@@ -193,18 +193,18 @@ fn row(work: &Work, id_columns: usize, look: Look) -> String {
     let name = clean::one_line(&work.name);
     let stalled = if work.stalled { " (does not answer)" } else { "" };
     let head = format!("  {:<id_columns$}  ", work.id.as_str());
-    let word = work.state.word();
+    let state = work.state.word();
     let (first, second) = if look.columns < NARROW_COLUMNS {
-        (format!("{head}{word}"), Some(format!("    {time} · {name}{stalled}")))
+        (format!("{head}{state}"), Some(format!("    {time} · {name}{stalled}")))
     } else {
-        (format!("{head}{word:<11}  {time:<16}  {name}{stalled}"), None)
+        (format!("{head}{state:<11}  {time:<16}  {name}{stalled}"), None)
     };
     let mut out = clean::cut(&first, look.columns);
     // Colour comes after the cut, so that no sequence is cut in two.
     if let Some(ink) = ink_of(work.state)
-        && let Some(rest) = out.get(head.len()..).and_then(|rest| rest.strip_prefix(word))
+        && let Some(rest) = out.get(head.len()..).and_then(|rest| rest.strip_prefix(state))
     {
-        out = format!("{head}{}{rest}", look.ink(ink, word));
+        out = format!("{head}{}{rest}", look.ink(ink, state));
     }
     let last = work.last_line.as_ref().map(|line| format!("    | {}", clean::one_line(line)));
     for line in second.into_iter().chain(last) {

@@ -1,5 +1,5 @@
-//! The story of the demo: what is said in which chat and what has to come of it. Owns the scenes and
-//! their checks. Must not know how the bot is run or how the story is told.
+//! The story of the demo: what is said in which chat and what has to come of it. Owns the scenes
+//! and their checks. Must not know how the bot is run or how the story is told.
 
 use crate::console::event::{Event, Reply, Stand, Step as Progress};
 use crate::core::execution::PostSort;
@@ -134,12 +134,14 @@ pub(super) const STORY: &[Step] = &[
     Scene("The bot is killed while a watcher runs"),
     Type("Watch the migration."),
     until(Answered("main", "in the background")),
+    // Let the post be settled too: killed before that, the next bot shows it again, marked so.
+    Pause(500),
     Kill,
     Remark("the watcher runs on and ends while there is no bot"),
     Pause(2_500),
     Start,
     until(Ready),
-    until(Woken("main", "migration completed")),
+    until(Woken("main", "migration: completed")),
     Check("the new bot found the result and told it, once", one_woken),
     Scene("The books"),
     Type("/watchers"),
@@ -238,8 +240,9 @@ fn recorded(scene: &[Event]) -> Verdict {
 fn no_repeats(record: &Record) -> Verdict {
     let mut items = std::collections::BTreeSet::new();
     for event in record.all() {
-        if let Event::Post { item, may_repeat: false, text, .. } = event
-            && !items.insert(item.clone())
+        // An item's id is unique in its chat only.
+        if let Event::Post { chat, item, may_repeat: false, text, .. } = event
+            && !items.insert((chat, item))
         {
             return Err(format!("this came twice: {text}"));
         }

@@ -14,7 +14,7 @@ fn script(cue: &str) -> Vec<Value> {
         "start again" => vec![
             json!({"event": "ready", "chat": "main", "at": 1}),
             began(true),
-            post("main", "woken", "The migration completed."),
+            post("main", "woken", "Watch the migration: completed."),
         ],
         "Please watch deployment abc123." => vec![began(false), started, watcher("running")],
         "Meanwhile: what is 6 x 7?" => vec![
@@ -24,10 +24,10 @@ fn script(cue: &str) -> Vec<Value> {
             post("main", "woken", "Deployment abc123 is healthy."),
         ],
         "Check the backup." => {
-            vec![started, post("main", "woken", "The backup check failed with exit code 3: …")]
+            vec![started, post("main", "woken", "Backup check failed with exit code 3: …")]
         }
         "Wait for the queue to be empty, one second at most." => {
-            vec![started, began(true), post("main", "woken", "The wait ran out of time")]
+            vec![started, began(true), post("main", "woken", "Queue drain ran out of time")]
         }
         "Probe the load and write a long report." => vec![
             began(false),
@@ -39,7 +39,7 @@ fn script(cue: &str) -> Vec<Value> {
         }
         "/chat ops" => vec![in_front("ops")],
         "/chat main" => {
-            vec![in_front("main"), post("ops", "woken", "The release build completed.")]
+            vec![in_front("main"), post("ops", "woken", "Watch the release build: completed.")]
         }
         "Watch the release build." => vec![post("ops", "answer", "It runs in the background.")],
         "Watch the migration." => vec![post("main", "answer", "It runs in the background.")],
@@ -178,7 +178,7 @@ fn a_good_bot_makes_the_whole_story() {
 #[test]
 fn a_result_that_does_not_come_is_named() {
     fails_with(but("Check the backup.", |events| drop(events.pop())), "exit code 3");
-    fails_with(but("start again", |events| drop(events.pop())), "migration completed");
+    fails_with(but("start again", |events| drop(events.pop())), "migration: completed");
     fails_with(but("start", Vec::clear), "the bot to be ready");
 }
 

@@ -177,7 +177,15 @@ async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
         Ok(CancelAnswer::Cancelling(_)) => home::cancel(engine, &at.token.session, &id).await,
         Ok(CancelAnswer::Over(_)) => {
             let execution = find(engine, at, &id).await?;
-            return Err(watch::already_over(&execution));
+            return match &execution.state {
+                // The same call, run again after a crash: what it ended is its result.
+                State::Ended(outcome) if execution.cancel == Some(CancelledBy::Model) => {
+                    Ok((watch::cancelled(&execution, outcome), Some(id)))
+                }
+                State::Ended(_) | State::Registered | State::Running | State::Cancelling => {
+                    Err(watch::already_over(&execution))
+                }
+            };
         }
         Err(LedgerError::Refused(Refusal::Unknown)) => {
             find(engine, at, &id).await?;

@@ -13,9 +13,6 @@ use crate::core::ledger::{Index, Refusal};
 use crate::core::limits::LEASE_MS;
 use crate::ports::Member;
 
-/// Sessions read at a time.
-const PAGE: usize = 256;
-
 /// Begins to claim what is ready. Where this boot holds the store alone, lanes of earlier boots
 /// are void, so what they left open goes on at once.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -24,7 +21,9 @@ pub(super) fn start(engine: &Arc<Engine>) {
     engine.tasks.spawn(async move {
         let engine = engine_of_task;
         if engine.settings.sole {
-            resume(&engine, &seats).await;
+            for member in watcher::within(&engine, &Index::Ready, LEASE_MS).await {
+                take(&engine, &member, &seats);
+            }
         }
         watcher::watch(engine, Index::Ready, move |engine, member| {
             let seats = Arc::clone(&seats);
@@ -32,25 +31,6 @@ pub(super) fn start(engine: &Arc<Engine>) {
         })
         .await;
     });
-}
-
-async fn resume(engine: &Arc<Engine>, seats: &Arc<Semaphore>) {
-    let until = engine.ports.clock.now().plus_ms(LEASE_MS).as_ms();
-    let mut after: Option<Member> = None;
-    loop {
-        let page = engine.ports.store.members(&Index::Ready, until, after.as_ref(), PAGE).await;
-        let page = page.unwrap_or_else(|error| {
-            tracing::warn!(error = %error, "open turns cannot be listed; the sweep finds them");
-            vec![]
-        });
-        for member in &page {
-            take(engine, member, seats);
-        }
-        after = page.last().cloned();
-        if page.len() < PAGE {
-            return;
-        }
-    }
 }
 
 /// Starts the task of a session, unless it has one.

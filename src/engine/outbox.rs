@@ -9,7 +9,7 @@ use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
 use crate::core::ledger::row::{Errand, Item};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 use crate::core::ledger::{Index, Operation};
-use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX};
+use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS};
 use crate::ports::{ChannelError, Member, Post};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
@@ -17,13 +17,21 @@ const SETTLE_TRIES_MAX: u32 = 5;
 /// Wait between them.
 const SETTLE_WAIT_MS: u64 = 500;
 
-/// Begins to deliver.
+/// Begins to deliver. Where this boot holds the store alone, leases of earlier boots are void, so
+/// what they had under way is delivered at once, marked as maybe repeated.
 pub(super) fn start(engine: &Arc<Engine>) {
     for index in [Index::Outbox, Index::Relay] {
-        let watched = watcher::watch(Arc::clone(engine), index, |engine, member| async move {
-            take(&engine, &member);
+        let engine = Arc::clone(engine);
+        let tasks = engine.tasks.clone();
+        tasks.spawn(async move {
+            if engine.settings.sole {
+                for member in watcher::within(&engine, &index, POST_LEASE_MS).await {
+                    take(&engine, &member);
+                }
+            }
+            watcher::watch(engine, index, |engine, member| async move { take(&engine, &member) })
+                .await;
         });
-        engine.tasks.spawn(watched);
     }
 }
 
@@ -65,7 +73,12 @@ impl Drop for Here {
 
 async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
     let Ok(lease) = LeaseId::new(engine.ports.ids.fresh()) else { return };
-    let operation = LeaseItem { session: session.clone(), item: id.clone(), lease: lease.clone() };
+    let operation = LeaseItem {
+        session: session.clone(),
+        item: id.clone(),
+        lease: lease.clone(),
+        boot: engine.settings.boot.clone(),
+    };
     let item = match engine.ledger.run(&operation).await {
         Ok(Leased::Item(item)) => item,
         Ok(Leased::Dead) => {

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use super::ledger::LedgerError;
-use super::{Engine, home, watcher};
+use super::{Engine, LedgerError, home, watcher};
 use crate::core::id::SessionId;
 use crate::core::ledger::node::{Beat, ForgetNode};
 use crate::core::ledger::session::{Forget, Overdue, Retire};

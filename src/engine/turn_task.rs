@@ -21,6 +21,7 @@ use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
+use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
@@ -164,7 +165,7 @@ impl Task<'_> {
                 }
             } else {
                 let next = self.next(&mut asked, &mut calls, stop, handed_over).await;
-                let Some(input) = next else { return Ended::Lost };
+                let Some(input) = next else { return self.let_go().await };
                 handed_over |= input == Input::Shutdown;
                 input
             };
@@ -209,6 +210,15 @@ impl Task<'_> {
         }
     }
 
+    /// A stop has ended this turn, so its lane is gone. If the stop was for the turn before, the
+    /// lane is given back and the turn goes on in a task that is not cancelled.
+    async fn let_go(&self) -> Ended {
+        match self.release(Why::Handover).await {
+            Act::Ended(ended) => ended,
+            Act::Nothing | Act::Ask(_) | Act::Input(_) => Ended::Lost,
+        }
+    }
+
     /// Nothing is written where one boot owns the store.
     async fn renew(&self) -> bool {
         if self.engine.settings.sole {
@@ -248,7 +258,7 @@ impl Task<'_> {
                 let commit = Commit { token: self.token.clone(), posts };
                 match self.insist(&commit).await {
                     Ok(()) => Act::Ended(Ended::Committed),
-                    Err(error) => self.lost(&error),
+                    Err(error) => self.lost(&error).await,
                 }
             }
             Effect::Release(why) => self.release(why).await,
@@ -292,7 +302,7 @@ impl Task<'_> {
                 let chain = left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
@@ -319,16 +329,25 @@ impl Task<'_> {
                 }
                 Act::Ended(Ended::Released)
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
-    fn lost(&self, error: &LedgerError) -> Act {
-        if !matches!(error.refusal(), Some(Refusal::Fenced)) {
-            tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
-                error = %error, "a turn cannot be written");
+    /// What the ledger refuses for another reason than the lane is refused again at every attempt,
+    /// so the turn is given up and a person is told.
+    async fn lost(&self, error: &LedgerError) -> Act {
+        let away = matches!(error, LedgerError::Store(StoreError::Away(_)));
+        if away || matches!(error.refusal(), Some(Refusal::Fenced)) {
+            return Act::Ended(Ended::Lost);
         }
-        Act::Ended(Ended::Lost)
+        tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
+            error = %error, "a turn cannot be written");
+        let why = Reason::Fatal(format!("the turn cannot be written: {error}"));
+        let release = Release { token: self.token.clone(), why };
+        match self.insist(&release).await {
+            Ok(_) => Act::Ended(Ended::Released),
+            Err(_) => Act::Ended(Ended::Lost),
+        }
     }
 
     /// Sends an operation until the store answers: each recognises its own repeat.
@@ -382,11 +401,23 @@ impl Task<'_> {
     }
 
     async fn ask(&self, request: Request) -> Input {
+        let mut clean = RedactStream::new(&self.engine.ports.redactor);
         let mut progress = |delta: Delta| match delta {
-            Delta::Text(text) => self.show(Progress::Text(text)),
-            Delta::Call { name } => self.show(Progress::Tool { name }),
+            Delta::Text(text) => {
+                let text = clean.push(&text);
+                if !text.is_empty() {
+                    self.show(Progress::Text(text));
+                }
+            }
+            // Shown when it runs.
+            Delta::Call { .. } => {}
         };
-        match self.engine.ports.model.call(&request, &mut progress).await {
+        let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        let rest = clean.finish();
+        if answered.is_ok() && !rest.is_empty() {
+            self.show(Progress::Text(rest));
+        }
+        match answered {
             Ok(answer) => Input::Answered(Answer { text: self.redact(&answer.text), ..answer }),
             Err(error) => Input::ModelFailed(error),
         }

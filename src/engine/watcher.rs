@@ -44,6 +44,18 @@ where
     }
 }
 
+/// Members due within `ms` from now: what a lease of an earlier boot holds up.
+pub(super) async fn within(engine: &Engine, index: &Index, ms: u64) -> Vec<Member> {
+    let until = engine.ports.clock.now().plus_ms(ms);
+    match due(engine, index, until).await {
+        Ok((members, _)) => members,
+        Err(error) => {
+            tracing::warn!(index = %index, error = %error, "an index cannot be read at the start");
+            vec![]
+        }
+    }
+}
+
 type Due = (Vec<Member>, Option<Timestamp>);
 
 /// All due members, and when the next one is.

@@ -77,8 +77,7 @@ fn cut(text: &str) -> String {
 }
 
 /// A request that did not come to an answer.
-pub(crate) fn of_transport(error: reqwest::Error, scrub: &Scrub) -> ModelError {
-    let error = error.without_url();
+pub(crate) fn of_transport(error: &reqwest::Error, scrub: &Scrub) -> ModelError {
     let what = if error.is_connect() {
         "cannot connect"
     } else if error.is_timeout() {
@@ -86,7 +85,8 @@ pub(crate) fn of_transport(error: reqwest::Error, scrub: &Scrub) -> ModelError {
     } else {
         "the connection broke"
     };
-    // The last cause is the one that helps: "connection refused", "certificate expired".
+    // The error itself shows the URL. The last cause is the one that helps: "connection refused",
+    // "certificate expired".
     let mut cause = error.source();
     while let Some(deeper) = cause.and_then(std::error::Error::source) {
         cause = Some(deeper);

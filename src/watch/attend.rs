@@ -42,12 +42,14 @@ pub(super) struct Attendant {
     pub(super) stalled: Arc<AtomicBool>,
     /// Sent on a connection that broke before they were answered.
     pub(super) unheard: Vec<Order>,
+    /// Who ended the shim, should it leave no record.
+    pub(super) suspect: Suspect,
 }
 
 /// How a stretch of attention ended.
 enum Stretch {
     /// The shim closed the connection, or there is none.
-    Gone(Suspect),
+    Gone,
     /// The bot lets go; the shim goes on.
     Released,
 }
@@ -74,12 +76,12 @@ impl Attendant {
         }
         let mut again_ms = AGAIN_FIRST_MS;
         loop {
-            let suspect = match self.stretch().await {
+            match self.stretch().await {
                 Stretch::Released => return None,
-                Stretch::Gone(suspect) => suspect,
-            };
+                Stretch::Gone => {}
+            }
             self.stalled.store(false, Ordering::Relaxed);
-            if let Some(outcome) = self.judge(suspect).await {
+            if let Some(outcome) = self.judge().await {
                 if let Some(mut shim) = shim {
                     let _reaped = shim.wait().await;
                 }
@@ -92,9 +94,9 @@ impl Attendant {
     }
 
     /// `None` while its lock is held.
-    async fn judge(&self, suspect: Suspect) -> Option<Outcome> {
+    async fn judge(&self) -> Option<Outcome> {
         let (shared, entry) = (Arc::clone(&self.shared), self.entry.clone());
-        let now = shared.clock.now();
+        let (now, suspect) = (shared.clock.now(), self.suspect);
         let found =
             tokio::task::spawn_blocking(move || judge(&entry, now, suspect, &*shared.redactor));
         match found.await.ok()? {
@@ -114,13 +116,12 @@ impl Attendant {
             return Stretch::Released;
         }
         let Ok(stream) = ctl::connect(&self.entry.dir).await else {
-            return Stretch::Gone(Suspect::Unknown);
+            return Stretch::Gone;
         };
         let mut line = Line::new(stream);
         for order in std::mem::take(&mut self.unheard) {
             line.send(order, shared.clock.now()).await;
         }
-        let mut suspect = Suspect::Unknown;
         let mut check_at = shared.clock.now().plus_ms(shared.timing.check_ms);
         loop {
             let kill_at = line.kill_due(shared.timing.answer_ms);
@@ -131,7 +132,7 @@ impl Attendant {
                 read = line.read.read(&mut bytes) => {
                     if !matches!(read, Ok(1..)) {
                         self.unheard = line.asked.into_iter().map(|(order, _)| order).collect();
-                        return Stretch::Gone(suspect);
+                        return Stretch::Gone;
                     }
                     self.hear(&mut line, &bytes);
                 }
@@ -139,7 +140,7 @@ impl Attendant {
                 () = shared.clock.sleep_until(wake_at) => {
                     let now = shared.clock.now();
                     if kill_at.is_some_and(|due| due <= now) {
-                        suspect = Suspect::Ourselves;
+                        self.suspect = Suspect::Ourselves;
                         line.kill();
                     }
                     if check_at <= now {

@@ -16,6 +16,7 @@ mod stray;
 mod syntax;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +32,7 @@ pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle};
 use self::ctl::Order;
-pub use self::spawn::find_python;
+pub use self::spawn::{ENV_ALLOWED, find_python};
 pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
 use self::syntax::Syntax;
@@ -162,6 +163,7 @@ impl Watch {
             orders: received,
             stalled,
             unheard: Vec::new(),
+            suspect: Suspect::Unknown,
         };
         self.tasks.spawn(async move {
             let ended = attendant.run(shim).await;
@@ -201,18 +203,15 @@ impl From<EntryError> for LaunchError {
 
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
-    let entry = shared.spool.create(launch, shared.common.clone())?;
-    let started = start_in(shared, &entry);
+    let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    let started = start_in(shared, &entry, lock);
     if started.is_err() {
         let _left_for_the_next_start = entry.remove();
     }
     started.map(|shim| (entry, shim))
 }
 
-fn start_in(shared: &Shared, entry: &Entry) -> Result<Child, LaunchError> {
-    let lock = entry.lock()?.ok_or_else(|| LaunchError {
-        what: format!("another process holds the lock in {}", entry.dir.display()),
-    })?;
+fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Child, LaunchError> {
     let log = entry.log()?;
     spawn::shim(&shared.program, &entry.dir, lock, log).map_err(|error| LaunchError {
         what: format!("{} does not start: {error}", shared.program.display()),

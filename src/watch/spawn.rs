@@ -19,12 +19,13 @@ use super::spool::{SCRIPT, Spec};
 use crate::core::limits::SCRIPT_FILE_BYTES_MAX;
 
 /// What a script may see of the host's environment.
-const ENV_ALLOWED: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+pub const ENV_ALLOWED: [&str; 6] =
+    ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// Where programs are looked for when the host says nothing.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Isolated from the user's Python settings and site, and writes no bytecode.
 const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
-/// Whatever the locale says it prints UTF-8, and at once: what a killed script had printed is there.
+/// Whatever the locale says it prints UTF-8, and at once: what a killed script printed is there.
 const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
 /// Names the script's directory to it, and it to [`stray`](super::stray).
 pub(super) const WORK_VARIABLE: &str = "TMPDIR";

@@ -192,23 +192,29 @@ impl Spool {
         Entry { dir: self.root.join("e").join(name), work: self.root.join("w").join(name) }
     }
 
-    /// Makes an execution's directories, whole or not at all.
-    pub(super) fn create(&self, launch: &Launch, common: Common) -> Result<Entry, EntryError> {
+    /// Makes an execution's directories, whole or not at all. The lock is taken before they have
+    /// their name: whoever looks at the spool meanwhile finds none that seems to be dead.
+    pub(super) fn create(
+        &self,
+        launch: &Launch,
+        common: Common,
+    ) -> Result<(Entry, File), EntryError> {
         let entry = self.entry(&launch.session, &launch.execution);
+        let draft = entry.dir.with_extension(DRAFT);
+        // Only one can make it, so nobody else's is removed below.
+        DirBuilder::new().mode(0o700).create(&draft).map_err(at("make", &draft))?;
         if entry.dir.exists() {
+            remove(&draft)?;
             return Err(at("make", &entry.dir)(io::ErrorKind::AlreadyExists.into()));
         }
-        // Only what was left half made can have these names: nothing ran in it.
-        let draft = entry.dir.with_extension(DRAFT);
-        let made = remove(&draft)
-            .and_then(|()| remove(&entry.work))
-            .and_then(|()| fill(&draft, &entry, launch, common))
-            .and_then(|()| fs::rename(&draft, &entry.dir).map_err(at("name", &entry.dir)))
-            .and_then(|()| sync(&self.root.join("e")));
-        if made.is_err() {
-            let _gone = remove(&draft).and_then(|()| remove(&entry.work));
+        let lock = fill(&draft, &entry, launch, common).and_then(|lock| {
+            fs::rename(&draft, &entry.dir).map_err(at("name", &entry.dir))?;
+            sync(&self.root.join("e")).map(|()| lock)
+        });
+        if lock.is_err() {
+            let _gone = remove(&draft).and_then(|()| entry.remove());
         }
-        made.map(|()| entry)
+        lock.map(|lock| (entry, lock))
     }
 
     /// All entries, those half made left out.
@@ -313,8 +319,8 @@ fn name(session: &SessionId, execution: &ExecutionId) -> String {
     digest.iter().take(NAME_BYTES).fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<(), EntryError> {
-    directory(draft).map_err(at("make", draft))?;
+fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<File, EntryError> {
+    remove(&entry.work)?;
     directory(&entry.work).map_err(at("make", &entry.work))?;
     let script = entry.work.join(SCRIPT);
     write_new(&script, launch.python.as_bytes()).map_err(at("write", &script))?;
@@ -333,12 +339,14 @@ fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<
     let path = draft.join(SPEC);
     let text = serde_json::to_vec_pretty(&spec).map_err(io::Error::from);
     text.and_then(|text| write_new(&path, &text)?.sync_all()).map_err(at("write", &path))?;
-    lock_file(&draft.join(LOCK)).map_err(at("make", draft))?;
+    let lock = lock_file(&draft.join(LOCK)).map_err(at("make a lock in", draft))?;
+    lock.try_lock().map_err(io::Error::from).map_err(at("lock", draft))?;
     for name in [OUT, ERR] {
         let path = draft.join(name);
         ring::create(&path).map_err(at("write", &path))?;
     }
-    exit_record::reserve(draft).map_err(at("write in", draft))
+    exit_record::reserve(draft).map_err(at("write in", draft))?;
+    Ok(lock)
 }
 
 fn spool_id(path: &Path, ids: &dyn Ids) -> io::Result<SpoolId> {

@@ -17,6 +17,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("telemetry", &["core"]),
     ("shutdown", &["core"]),
     ("app", &["*"]),
+    ("audit", &["*"]),
+    ("doctor", &["*"]),
+    ("demo", &["*"]),
     ("cli", &["*"]),
     ("lib", &["*"]),
     ("main", &["*"]),
@@ -30,7 +33,7 @@ const STD_OUTSIDE_CORE: &[&str] = &["env", "fs", "io", "net", "os", "process", "
 
 /// Crates that belong to one room, so that what they do can be replaced in one place.
 const OWNED_CRATES: &[(&str, &[&str])] = &[
-    ("anyhow", &["app", "cli", "main"]),
+    ("anyhow", &["app", "audit", "cli", "main"]),
     ("clap", &["cli", "main"]),
     ("memmap2", &["watch"]),
     // The configuration only parses addresses with it.

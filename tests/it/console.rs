@@ -147,8 +147,12 @@ async fn posts_are_written_once_and_cannot_steer_the_terminal() {
     let reference = bench.post(done.clone()).await;
     assert_eq!(bench.line().await, "dogwatch: done now");
     assert_eq!(bench.post(done).await, reference, "a repeat has the same reference");
-    bench.post(post("ops", "post/1/0b", "a\nb", PostSort::Woken)).await;
-    assert_eq!(bench.line().await, "[ops] dogwatch (woken): a", "the repeat was not shown");
+    bench.post(post("ops", "post/1/0", "a\nb", PostSort::Woken)).await;
+    assert_eq!(
+        bench.line().await,
+        "[ops] dogwatch (woken): a",
+        "the repeat was not shown, this is another"
+    );
     assert_eq!(bench.line().await, "[ops] b");
     bench.post(post("main", "dead/2", "the model refuses", PostSort::Failure)).await;
     assert_eq!(bench.line().await, "! failed: the model refuses");
@@ -178,6 +182,8 @@ async fn an_answer_that_streamed_stands_there_once() {
     for piece in ["I look", " at it"] {
         bench.progress("main", Progress::Text(piece.to_owned()));
     }
+    // It is called, then it runs.
+    bench.progress("main", Progress::Tool { name: "watch__list".to_owned() });
     bench.progress("main", Progress::Discarded);
     bench.progress("main", Progress::Tool { name: "watch__list".to_owned() });
     for piece in ["line on", "e\nline two\nline", " three"] {
@@ -187,8 +193,8 @@ async fn an_answer_that_streamed_stands_there_once() {
     bench.post(post("main", "post/1/0", "line one\nline two\nline three", PostSort::Answer)).await;
     bench.post(post("main", "post/2/0", "line one", PostSort::Answer)).await;
     let wanted = [
-        "  · I look at it",
         "  · runs watch__list",
+        "  · I look at it",
         "dogwatch: line one",
         "line two",
         "line three",
@@ -241,7 +247,7 @@ async fn the_end_of_a_pipe_waits_for_the_answer_but_not_for_watchers() {
     bench.desk.show("main", busy);
     let (end, rest) = bench.end().await;
     assert_eq!(end, End::EndOfInput);
-    assert!(rest.last().unwrap().contains("1 watcher run on"), "{rest:?}");
+    assert!(rest.last().unwrap().contains("1 watcher runs on"), "{rest:?}");
 }
 
 #[tokio::test]
@@ -296,16 +302,38 @@ fn a_line_being_typed_survives_what_is_posted_meanwhile() {
 }
 
 #[test]
+fn the_prompt_counts_the_watchers_while_a_line_is_typed() {
+    let mut terminal = pty::Terminal::open("console::interactive_child");
+    terminal.wait_for("main> ");
+    terminal.tell("runs");
+    terminal.wait_for("watcher runs: Nightly (auto-notify-nigh-0001");
+    terminal.wait_for("main> ");
+    terminal.type_text("go on\r");
+    assert_eq!(terminal.hear(), "main: go on");
+    terminal.wait_for("main (1 running)> ");
+    terminal.type_text("half a li");
+    terminal.wait_for("half a li");
+    terminal.tell("over");
+    terminal.wait_for("watcher completed after 2.3s");
+    terminal.wait_for("main (0 running)> half a li");
+    terminal.type_text("ne\r");
+    assert_eq!(terminal.hear(), "main: half a line");
+    terminal.wait_for("main> ");
+    // ^D leaves.
+    terminal.type_text("\x04");
+    terminal.ends_well();
+}
+
+#[test]
 fn a_process_asked_to_end_gives_the_terminal_back() {
     let mut terminal = pty::Terminal::open("console::interactive_child");
-    let before = terminal.modes();
     terminal.wait_for("main> ");
     terminal.type_text("never sent");
     terminal.wait_for("never sent");
-    assert_ne!(terminal.modes(), before, "the editor has the terminal");
+    assert!(!terminal.is_as_before(), "the editor has the terminal");
     terminal.tell("stop");
     terminal.ends_well();
-    assert_eq!(terminal.modes(), before);
+    assert!(terminal.is_as_before());
 }
 
 /// Not a test: the other side of the pseudo-terminal, started by the tests above.

@@ -3,6 +3,7 @@
 mod cli;
 mod console;
 mod contract_llm;
+mod demo;
 mod engine;
 mod model;
 mod watch;

@@ -150,6 +150,15 @@ async fn a_refusal_is_not_asked_again() {
 }
 
 #[tokio::test]
+async fn a_redirect_is_not_followed_with_the_key() {
+    let (llm, other) = (FakeLlm::start().await, FakeLlm::start().await);
+    llm.will(Reply::status(307).header("location", &other.base_url()));
+    let refused = ask(&client(&llm.base_url(), &ManualClock::new()), &hello()).await.0;
+    assert!(matches!(refused, Err(ModelError::Refused { .. })), "{refused:?}");
+    assert!(other.seen_now().is_empty());
+}
+
+#[tokio::test]
 async fn no_server_is_an_outage() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -397,6 +406,7 @@ async fn the_request_is_what_every_server_takes() {
             model_said("", vec![call("x", "a b!", ""), call("x", "lost", "[]")]),
             result("x", "a b!", "3"),
             Message::Person("Well?".to_owned()),
+            model_said("", vec![call("y", "left", "{}")]),
             model_said("First.", Vec::new()),
             model_said("Second.", Vec::new()),
             result("nobody", "ghost", "4"),

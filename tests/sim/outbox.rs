@@ -27,8 +27,12 @@ impl World {
         let session = member.aggregate.session().unwrap().clone();
         let item = ItemId::new(member.key.as_str().strip_prefix("m/").unwrap()).unwrap();
         let lease = LeaseId::new(self.fresh()).unwrap();
-        let operation =
-            LeaseItem { session: session.clone(), item: item.clone(), lease: lease.clone() };
+        let operation = LeaseItem {
+            session: session.clone(),
+            item: item.clone(),
+            lease: lease.clone(),
+            boot: self.boot(node),
+        };
         if let Ok(Leased::Item(leased)) = self.run(node, &operation) {
             self.kill_process(&session, &leased);
             self.deliveries.push((session, item, lease));

@@ -14,7 +14,7 @@ use dogwatch::core::id::{
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live,
-    StartKey, Stopped, Summary, Tails, Turn, TurnState, Unread,
+    StartKey, Summary, Tails, Turn, TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
 use dogwatch::core::time::Timestamp;
@@ -66,7 +66,8 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
 fn head() -> Head {
     Head {
         generation: 2,
-        stopped: Some(Stopped { source_at: at(1) }),
+        stopped: true,
+        stopped_until: Some(at(1)),
         fence: 9,
         lane: Some(Lane {
             boot: id!(BootId, "01BOOT"),
@@ -82,6 +83,7 @@ fn head() -> Head {
         chains: 2,
         chain: 2,
         tlen: 20,
+        log_first: 0,
         log_from: 5,
         not_before: at(5),
         stops: vec![id!(StopId, "01STOP")],
@@ -168,7 +170,10 @@ fn turns() -> Vec<(&'static str, Row)> {
             base: 20,
             len: 3,
             seen_len: 2,
-            carried: vec![Carried { seq: 11, collect: false }, Carried { seq: 12, collect: true }],
+            carried: vec![
+                Carried { seq: 11, execution: None, collect: false },
+                Carried { seq: 12, execution: Some(id!(ExecutionId, "1")), collect: true },
+            ],
             seen: 1,
             fence: 9,
             opened_at: at(2),
@@ -354,7 +359,11 @@ fn items() -> Vec<(&'static str, Row)> {
     };
     let post = |sort| Errand::Post { address: address(), text: "done".into(), sort };
     let kill = |spool| Errand::Kill { execution: id!(ExecutionId, "1"), spool };
-    let leased = ItemState::Leased { lease: id!(LeaseId, "01LEASE"), until: at(30_000) };
+    let leased = ItemState::Leased {
+        lease: id!(LeaseId, "01LEASE"),
+        boot: id!(BootId, "01BOOT"),
+        until: at(30_000),
+    };
     vec![
         ("item_answer", item(post(PostSort::Answer), ItemState::Pending)),
         ("item_woken", item(post(PostSort::Woken), leased)),

@@ -12,8 +12,8 @@ use std::thread;
 
 use dogwatch::console::{self, Mode, Reach};
 use dogwatch::core::arrival::What;
-use dogwatch::core::execution::PostSort;
-use dogwatch::ports::Channel;
+use dogwatch::core::execution::{PostSort, State, Status};
+use dogwatch::ports::{Channel, Progress, SessionView};
 use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{Termios, tcgetattr};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,7 @@ pub(crate) struct Terminal {
     child: Child,
     master: File,
     slave: OwnedFd,
+    before: Termios,
     pieces: Receiver<Vec<u8>>,
     screen: String,
     socket: BufReader<UnixStream>,
@@ -38,6 +39,7 @@ impl Terminal {
     pub(crate) fn open(child_test: &str) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
+        let before = tcgetattr(&pty.slave).unwrap();
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -68,6 +70,7 @@ impl Terminal {
             child,
             master,
             slave: pty.slave,
+            before,
             pieces,
             screen: String::new(),
             socket: BufReader::new(socket),
@@ -102,8 +105,9 @@ impl Terminal {
         line.trim_end().to_owned()
     }
 
-    pub(crate) fn modes(&self) -> Termios {
-        tcgetattr(&self.slave).unwrap()
+    /// Is the terminal as it was before the child was started?
+    pub(crate) fn is_as_before(&self) -> bool {
+        tcgetattr(&self.slave).unwrap() == self.before
     }
 
     /// The child closes its socket and exits with 0.
@@ -132,12 +136,23 @@ pub(crate) fn child() {
     runtime.shutdown_background();
 }
 
+fn view(what: &str) -> SessionView {
+    let (id, name) = ("auto-notify-nigh-0001", "Nightly");
+    if what == "runs" {
+        let live = vec![bench::execution(id, name, State::Running)];
+        SessionView { live, ..bench::idle() }
+    } else {
+        let ended = vec![bench::over(id, name, Status::Completed)];
+        SessionView { ended, ..bench::idle() }
+    }
+}
+
 async fn talk(socket: UnixStream) {
     let (desk, mut told) = FakeDesk::new();
     let (console, seat) = console::open(bench::settings(Mode::Interactive));
     let stopped = CancellationToken::new();
     let reach = Reach {
-        desk,
+        desk: desk.clone(),
         clock: Arc::new(RuntimeClock::start()),
         ids: Arc::new(CountingIds::default()),
         stopped: stopped.clone(),
@@ -155,6 +170,11 @@ async fn talk(socket: UnixStream) {
                     let item = format!("post/{items}");
                     let post = bench::post(name, &item, &text, PostSort::Answer);
                     handle.block_on(console.post(post)).unwrap();
+                }
+                [what @ ("runs" | "over")] => {
+                    desk.show("main", view(what));
+                    let address = bench::chat("main").address();
+                    console.progress(&bench::session("main"), &address, Progress::Ended);
                 }
                 _ => stopped.cancel(),
             }

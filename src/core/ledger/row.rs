@@ -240,6 +240,8 @@ pub enum ItemState {
     Leased {
         /// Which try.
         lease: LeaseId,
+        /// Whose: where one boot holds the store, an earlier boot's lease is void.
+        boot: BootId,
         /// Until when nobody else is.
         until: Timestamp,
     },

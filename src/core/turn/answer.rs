@@ -133,6 +133,7 @@ mod tests {
             calls_of(entry(answer("", ids.iter().map(|id| call(id, "{}")).collect()), true));
         let unique: BTreeSet<_> = calls.iter().map(|c| c.id.as_str()).collect();
         assert_eq!(unique.len(), ids.len(), "{calls:?}");
+        assert!(!unique.contains(""), "{calls:?}");
         assert_eq!(calls[0].id, "a");
     }
 

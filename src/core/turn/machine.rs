@@ -95,7 +95,7 @@ impl Turn {
                 Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
             },
             Input::ModelFailed(error) => match self.phase {
-                Phase::Asking { .. } => self.failed(error),
+                Phase::Asking { .. } => self.failed(&error),
                 Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
             },
             Input::ToolDone { call, result, collect } => self.tool_done(call, result, collect),
@@ -173,11 +173,11 @@ impl Turn {
         vec![self.write(vec![entry], take)]
     }
 
-    fn failed(&mut self, error: ModelError) -> Vec<Effect> {
+    fn failed(&mut self, error: &ModelError) -> Vec<Effect> {
         let what = error.to_string();
         let why = match error {
             ModelError::Outage { retry_after_ms, .. } => {
-                Why::Failed { what, outage: true, retry_after_ms }
+                Why::Failed { what, outage: true, retry_after_ms: *retry_after_ms }
             }
             ModelError::Garbled { .. } => Why::Failed { what, outage: false, retry_after_ms: None },
             ModelError::Refused { .. } => Why::Fatal { what },
@@ -311,9 +311,11 @@ impl Turn {
         let mut result = answer::bounded(end.result);
         if let Some(call) = batch.get(end.call) {
             result = call.marked(result);
-            let times = self.fold.guard.probed(&call.call.name, &call.call.arguments, &result);
-            if call.is_probe() && times >= self.rules.limits.probes_unchanged {
-                result = annotate(result, HINT_FIELD, teach::polling_hint(times));
+            if call.is_probe() {
+                let times = self.fold.guard.probed(&call.call.name, &call.call.arguments, &result);
+                if times >= self.rules.limits.probes_unchanged {
+                    result = annotate(result, HINT_FIELD, teach::polling_hint(times));
+                }
             }
         }
         let body = Body::Tool { entry: batch.entry, call: end.call, result, notice: None };

@@ -202,7 +202,7 @@ impl OpenAi {
         let ms = self.settings.header_ms;
         let response = match self.within(ms, request.body(body).send()).await {
             None => return Err(outage(format!("no answer began within {ms} ms")).into()),
-            Some(sent) => sent.map_err(|error| error::of_transport(error, &self.scrub))?,
+            Some(sent) => sent.map_err(|error| error::of_transport(&error, &self.scrub))?,
         };
         if response.status().is_success() {
             return Ok(response);
@@ -230,7 +230,7 @@ impl OpenAi {
             let quiet = if answer.closed() { idle.min(MODEL_TAIL_MS) } else { idle };
             let chunk = match self.within(quiet, response.chunk()).await {
                 None => break End::Silent(quiet),
-                Some(Err(error)) => break End::Cut(error::of_transport(error, &self.scrub)),
+                Some(Err(error)) => break End::Cut(error::of_transport(&error, &self.scrub)),
                 Some(Ok(None)) => break End::Closed,
                 Some(Ok(Some(chunk))) => chunk,
             };
@@ -285,7 +285,7 @@ impl OpenAi {
         loop {
             match self.within(idle, response.chunk()).await {
                 None => return Err(outage(format!("the answer was silent for {idle} ms"))),
-                Some(Err(error)) => return Err(error::of_transport(error, &self.scrub)),
+                Some(Err(error)) => return Err(error::of_transport(&error, &self.scrub)),
                 Some(Ok(None)) => return Ok(body),
                 Some(Ok(Some(chunk))) if body.len() + chunk.len() > bytes_max => {
                     return Err(garbled(format!("it has more than {bytes_max} bytes")));

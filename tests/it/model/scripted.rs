@@ -167,6 +167,13 @@ async fn only_what_came_after_the_last_answer_is_news() {
 }
 
 #[tokio::test]
+async fn the_newest_of_several_is_found_first() {
+    let request = Chat(vec![person("watch a for 1"), person("watch b for 2"), person("hm")]);
+    let answer = ask(&story(), &request.request()).await.0.unwrap();
+    assert!(answer.calls[0].arguments.contains("Watch b"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn says_once_in_each_chat_that_it_is_a_script() {
     let (model, mut chat) = (story(), Chat::default());
     let playbook = Playbook::parse(STORY).unwrap();

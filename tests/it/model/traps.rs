@@ -6,8 +6,9 @@ use dogwatch::core::transcript::{Finish, Usage};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
-use super::{once, outage};
-use crate::support::fake_llm::{Reply, chunk};
+use super::{IDLE_MS, ask, client, hello, once, outage, patiently};
+use crate::support::fake_llm::{FakeLlm, Reply, chunk};
+use crate::support::manual_clock::ManualClock;
 
 async fn answer(reply: Reply) -> Answer {
     once(reply).await.0.unwrap()
@@ -18,6 +19,20 @@ async fn garbled(reply: Reply) -> String {
         Err(ModelError::Garbled { what }) => what,
         other => panic!("not garbled: {other:?}"),
     }
+}
+
+/// Lets the idle deadline pass once so many chunks were read.
+async fn silent_after(reply: Reply, chunks: usize) -> Result<Answer, ModelError> {
+    let (llm, clock) = (FakeLlm::start().await, ManualClock::new());
+    llm.will(reply);
+    let (model, request) = (client(&llm.base_url(), &clock), hello());
+    let moves = async {
+        // Total, header, each chunk, the silence.
+        clock.sleeps(2 + chunks + 1).await;
+        clock.advance(IDLE_MS);
+    };
+    let ((result, _), ()) = tokio::join!(ask(&model, &request), patiently(moves));
+    result
 }
 
 fn flat(answer: &Answer) -> Vec<(&str, &str, &str)> {
@@ -44,8 +59,12 @@ async fn a_finish_reason_in_every_chunk_does_not_end_the_arguments() {
     let got = answer(reply.clone().done()).await;
     assert_eq!(flat(&got), [("c", "one", "{\"a\":1}")]);
     assert_eq!(got.finish, Finish::ToolCalls);
-    // Such a server's finish reason proves nothing when the connection breaks.
-    outage(once(reply.cut()).await.0);
+    // Such a server's finish reason proves nothing when the connection breaks or is silent, also
+    // with the first chunk.
+    outage(once(reply.clone().cut()).await.0);
+    outage(once(Reply::stream().data(&with_finish(chunk::text("I"), "stop")).cut()).await.0);
+    let got = silent_after(reply.stall(), 3).await;
+    assert_eq!(outage(got).0, "the stream was silent for 1000 ms");
 }
 
 #[tokio::test]
@@ -64,6 +83,12 @@ async fn a_missing_done_is_no_loss() {
     assert_eq!((got.text.as_str(), got.finish), ("hi", Finish::Stop));
     // Nor is a connection that breaks behind the finish.
     assert_eq!(answer(hi().data(&chunk::finish("stop")).cut()).await.text, "hi");
+}
+
+#[tokio::test]
+async fn a_connection_left_open_behind_the_last_word_is_no_loss() {
+    let reply = hi().data(&with_finish(chunk::text("!"), "stop")).stall();
+    assert_eq!(silent_after(reply, 2).await.unwrap().text, "hi!");
 }
 
 #[tokio::test]
@@ -145,7 +170,8 @@ async fn usage_is_the_last_one_said_or_an_estimate() {
     early["usage"] = json!({ "prompt_tokens": 1, "completion_tokens": 1 });
     let mut none = chunk::finish("stop");
     none["usage"] = Value::Null;
-    let got = answer(hi().data(&early).data(&none.clone()).data(&chunk::usage(7, 3)).done()).await;
+    let reply = hi().data(&early).data(&none).data(&chunk::usage(7, 3));
+    let got = answer(reply.data(&json!({ "object": "ping" })).done()).await;
     assert_eq!(got.usage, Usage { input_tokens: 7, output_tokens: 3, reported: true });
 
     let got = answer(hi().data(&none).done()).await;

@@ -89,7 +89,7 @@ async fn a_host_that_shuts_down_is_obeyed_and_a_terminal_is_not() {
 
 async fn wait_for_output(bench: &Bench, id: &str) {
     let id = ExecutionId::new(id).unwrap();
-    while bench.watch().glance(&session(), &id).await.unwrap().stdout.bytes == 0 {
+    while bench.watch().glance(&session(), &id).await.unwrap().stdout.head != "begun\n" {
         tokio::task::yield_now().await;
     }
 }

@@ -1,15 +1,15 @@
 //! The spool: who may open it, and what it forgets.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use dogwatch::core::execution::Status;
 use dogwatch::core::limits::SPOOL_KEEP_MS;
-use dogwatch::ports::{Found, Launcher};
+use dogwatch::ports::{Found, Launcher, SpoolEntry};
 use dogwatch::watch::{Settings, find_python};
 
 use super::bench::{Bench, launch, session, settings};
-use std::path::Path;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_opener_is_refused_and_the_id_stays() {
@@ -54,6 +54,48 @@ async fn a_launch_that_cannot_be_kept_leaves_nothing_and_names_the_place() {
     let error = bench.watch().launch(launch("w", "print(1)", 9_000)).await.unwrap_err();
     assert!(error.to_string().contains(place.to_str().unwrap()), "{error}");
     assert_eq!(fs::read_dir(bench.path().join("spool/e")).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_launches_under_one_name_one_is_made() {
+    let mut bench = Bench::new();
+    let scripts = (0..8).map(|n| launch("w", &format!("print({n})"), 9_000));
+    let answers = scripts.map(|script| bench.watch().launch(script));
+    let answers = futures_util::future::join_all(answers).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
+    let first = answers.iter().position(Result::is_ok).unwrap();
+    let id = bench.adopt().await[0].execution.clone();
+    bench.watch().go(&session(), &id).await.unwrap();
+    assert_eq!(bench.end().await.1.stdout.head, format!("{first}\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_at_the_spool_harms_nothing_that_is_being_launched() {
+    let mut bench = Bench::new();
+    let ids: Vec<_> = (0..20).map(|n| format!("w{n}")).collect();
+    {
+        let starts = ids.iter().map(|id| bench.start(id, "print(1)", 9_000));
+        let mut all = std::pin::pin!(futures_util::future::join_all(starts));
+        loop {
+            tokio::select! {
+                _started = &mut all => break,
+                found = bench.adopt() => assert_eq!(found.into_iter().find(seems_dead), None),
+            }
+        }
+    }
+    let mut ended = std::collections::BTreeSet::new();
+    while ended.len() < ids.len() {
+        let (id, outcome) = bench.end().await;
+        assert_eq!(outcome.status, Status::Completed);
+        ended.insert(id);
+    }
+}
+
+fn seems_dead(entry: &SpoolEntry) -> bool {
+    match &entry.found {
+        Found::Held => false,
+        Found::Ended(outcome) => outcome.status != Status::Completed,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

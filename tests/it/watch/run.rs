@@ -255,7 +255,10 @@ async fn b79_a_script_sees_no_secret_in_any_environment() {
     let mut bench = Bench::new();
     let script = "import os, sys
 print(sorted(os.environ), sys.flags.utf8_mode)
-print(open(f'/proc/{os.getppid()}/environ', 'rb').read())";
+try:
+    print(open(f'/proc/{os.getppid()}/environ', 'rb').read())
+except PermissionError:
+    print(b'')";
     let outcome = bench.run(script, LONG_MS).await;
     assert_eq!(outcome.stdout.head, "['HOME', 'LANG', 'PATH', 'TMPDIR'] 1\nb''\n");
 }
@@ -309,7 +312,7 @@ async fn output_is_seen_while_it_runs() {
     said(&fifo).await;
     let glance = loop {
         let glance = bench.watch().glance(&session(), &id).await.unwrap();
-        if glance.stdout.bytes > 0 {
+        if glance.stdout.head.ends_with('\n') {
             break glance;
         }
         tokio::task::yield_now().await;

@@ -3,7 +3,7 @@
 
 use super::mail::destination;
 use crate::core::execution::{Execution, HumanReceipt};
-use crate::core::id::{ItemId, LeaseId, SessionId};
+use crate::core::id::{BootId, ItemId, LeaseId, SessionId};
 use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{POST_LEASE_MS, POST_MS_MAX};
@@ -18,6 +18,8 @@ pub struct LeaseItem {
     pub item: ItemId,
     /// Which try: unique.
     pub lease: LeaseId,
+    /// Who tries.
+    pub boot: BootId,
 }
 
 /// What leasing came to.
@@ -66,6 +68,7 @@ impl Operation for LeaseItem {
             ItemState::Leased { lease, .. } if *lease == self.lease => {
                 return Ok(Leased::Item(Box::new(item)));
             }
+            ItemState::Leased { boot, .. } if at.sole_boot.is_some() && *boot != self.boot => true,
             ItemState::Leased { until, .. } if at.now < *until => {
                 return Err(Refusal::Busy(*until));
             }
@@ -74,7 +77,7 @@ impl Operation for LeaseItem {
             ItemState::Done(_) | ItemState::Dead(_) => return Err(Refusal::Idle),
         };
         let Some(not_before) = item.at else { return Err(Refusal::Idle) };
-        if at.now < not_before {
+        if at.now < not_before && item.state == ItemState::Pending {
             return Err(Refusal::NotYet(not_before));
         }
         let old = at.now.since_ms(item.created_at) > POST_MS_MAX;
@@ -86,7 +89,8 @@ impl Operation for LeaseItem {
         let Some(row) = rows.edit::<Item>(&Key::item(&self.item)) else {
             return Err(Refusal::Unknown);
         };
-        row.state = ItemState::Leased { lease: self.lease.clone(), until };
+        let (lease, boot) = (self.lease.clone(), self.boot.clone());
+        row.state = ItemState::Leased { lease, boot, until };
         row.at = Some(until);
         row.tries += 1;
         row.uncertain = uncertain;

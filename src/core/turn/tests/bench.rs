@@ -75,6 +75,8 @@ pub(super) enum End {
     Released(Why),
 }
 
+type Model<'a> = dyn FnMut(&[(EntryNo, Entry)]) -> Result<Answer, ModelError> + 'a;
+
 pub(super) struct Bench {
     pub(super) rules: Rules,
     pub(super) turn: Turn,
@@ -162,9 +164,9 @@ impl Bench {
         let text = notices.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n");
         let taken = Notice { nonce: Nonce::new("k3").unwrap(), text };
         match result.map(|at| &mut self.log[at].1) {
-            Some(Entry { body: Body::Tool { notice, .. }, carries: carried, .. }) => {
+            Some(Entry { body: Body::Tool { notice, .. }, carries: by, .. }) => {
                 *notice = Some(taken);
-                carried.extend(carries);
+                by.extend(carries);
             }
             _ => self.store(Body::Notice(taken), carries),
         }
@@ -212,7 +214,9 @@ impl Bench {
         let mut open = BTreeSet::new();
         for (no, entry) in &self.log {
             match &entry.body {
-                Body::Model { calls, .. } => open.extend((0..calls.len() as u32).map(|c| (*no, c))),
+                Body::Model { calls, .. } => {
+                    open.extend((0u32..).zip(calls).map(|(c, _)| (*no, c)));
+                }
                 Body::Tool { entry, call, .. } => assert!(open.remove(&(*entry, *call)), "twice"),
                 other => assert!(open.is_empty(), "{other:?} in the middle of a batch"),
             }
@@ -250,7 +254,7 @@ impl Bench {
     /// Does effects until the turn is over. The model and the tools see what they would see.
     pub(super) fn run(
         &mut self,
-        model: &mut dyn FnMut(&[(EntryNo, Entry)]) -> Result<Answer, ModelError>,
+        model: &mut Model<'_>,
         tool: &mut dyn FnMut(&Call) -> Value,
         mut crash: Option<Crash>,
     ) -> End {
@@ -277,7 +281,7 @@ impl Bench {
     fn effect(
         &mut self,
         effect: Effect,
-        model: &mut dyn FnMut(&[(EntryNo, Entry)]) -> Result<Answer, ModelError>,
+        model: &mut Model<'_>,
         tool: &mut dyn FnMut(&Call) -> Value,
     ) -> Option<End> {
         match effect {

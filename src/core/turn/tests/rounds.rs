@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::bench::{Arrived, Bench, End, SILENT, calls, rules, says};
 use crate::core::message::{Answer, ModelError};
+use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Finish, Origin, Usage};
 use crate::core::turn::{Effect, Input, Progress, Why};
 
@@ -240,7 +241,7 @@ fn a_failed_call_gives_the_lane_back() {
 #[test]
 fn b50_a_turn_without_arrivals_asks_no_model() {
     let (_, effects) =
-        crate::core::turn::Turn::begin(rules(Origin::Human), Default::default(), vec![]);
+        crate::core::turn::Turn::begin(rules(Origin::Human), Timestamp::ZERO, vec![]);
     assert!(matches!(effects[..], [Effect::Release(Why::Fatal { .. })]), "{effects:?}");
 }
 

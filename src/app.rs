@@ -1,0 +1,247 @@
+//! The composition root: the only file that knows everything. Owns the order in which the rooms
+//! are opened and closed, and maps configuration onto their settings.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use secrecy::ExposeSecret;
+use tokio_util::task::TaskTracker;
+
+use crate::config::{self, Color, Config, LogFormat, ModelConfig};
+use crate::console::{self, AtEnd, ChatName, End, Mode};
+use crate::core::budget::Limits;
+use crate::core::id::{BootId, Principal};
+use crate::core::ledger::session::Allowance;
+use crate::core::redact::Redactor;
+use crate::engine::desk::FrontDesk;
+use crate::engine::home::Exits;
+use crate::engine::{Agent, Engine, Ports, Restored, Settings};
+use crate::model::{self, Chosen, Playbook};
+use crate::ports::{Channel, Clock, ExitSink, Ids, Store};
+use crate::store::{self, Sqlite, SystemClock, UlidIds};
+use crate::tools::Wiring;
+use crate::watch::{self, Watch};
+use crate::{demo, shutdown, telemetry};
+
+/// Whose messages those of the terminal are.
+const PRINCIPAL: &str = "local";
+/// Turns that run at the same time.
+const TURNS_MAX: usize = 64;
+/// How long a pipe's end waits for answers.
+const AT_END_MS_MAX: u64 = 600_000;
+
+/// How `dogwatch chat` was called.
+#[derive(Debug, Clone)]
+pub struct Chat {
+    /// The chat in front at first; the configured one if `None`.
+    pub name: Option<String>,
+    /// One JSON object a line.
+    pub json: bool,
+    /// At the end of a pipe, wait for running watchers as well.
+    pub wait: bool,
+}
+
+/// The redactor of everything that leaves: it knows the configured secrets and what secrets look
+/// like.
+pub fn redactor(config: &Config) -> Redactor {
+    let secrets = config.secrets();
+    Redactor::new(secrets.iter().map(|secret| secret.expose_secret().to_owned()).collect())
+}
+
+/// Where the embedded store is.
+pub fn store_settings(config: &Config) -> store::Settings {
+    store::Settings { path: config.store_path.clone() }
+}
+
+/// The model as configured, ready to be asked.
+pub fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
+    let settings = match &config.model {
+        ModelConfig::OpenAi(openai) => model::Settings::OpenAi(model::openai::Settings {
+            base_url: openai.base_url.clone(),
+            model: config
+                .default_agent()
+                .and_then(|agent| agent.model.clone())
+                .unwrap_or_else(|| openai.model.clone()),
+            api_key: openai.api_key.clone(),
+            headers: openai.headers.clone(),
+            max_tokens: openai.max_tokens,
+            temperature: openai.temperature,
+            connect_ms: openai.connect_ms,
+            header_ms: openai.header_ms,
+            idle_ms: openai.idle_ms,
+            total_ms: openai.total_ms,
+        }),
+        ModelConfig::Scripted { playbook } => {
+            let (place, text) = match playbook {
+                Some(path) => {
+                    let text = std::fs::read_to_string(path).with_context(|| {
+                        format!("the playbook {} cannot be read", path.display())
+                    })?;
+                    (path.display().to_string(), text)
+                }
+                None => ("the built-in playbook".into(), demo::PLAYBOOK.into()),
+            };
+            model::Settings::Scripted(Playbook::parse(&text).with_context(|| place)?)
+        }
+    };
+    Ok(Chosen::new(settings, clock)?)
+}
+
+/// The agent that answers.
+fn agent(config: &Config) -> Result<Agent> {
+    let agent = config.default_agent().context("no agent is configured")?;
+    let limits = agent.limits;
+    Ok(Agent {
+        name: agent.name.clone(),
+        instructions: agent.instructions.clone(),
+        wiring: Wiring {
+            families: agent.tools.clone(),
+            role: agent.role,
+            grace_ms: config.watch.grace_ms,
+        },
+        limits: Limits {
+            model_calls: limits.model_calls_per_turn,
+            tool_calls: limits.tool_calls_per_turn,
+            ..Limits::default()
+        },
+        allowance: Allowance {
+            wakes: limits.chain_wakes,
+            tokens: limits.chain_tokens,
+            spawns: limits.chain_spawns,
+        },
+    })
+}
+
+/// The log goes to a file: the terminal is the person's.
+fn log(config: &Config) -> Result<telemetry::Guard> {
+    let file = config.log.file.clone().unwrap_or_else(|| config.data_dir.join("dogwatch.log"));
+    Ok(telemetry::init(telemetry::Settings {
+        format: match config.log.format {
+            LogFormat::Pretty => telemetry::Format::Pretty,
+            LogFormat::Json => telemetry::Format::Json,
+        },
+        filter: config.log.filter.clone(),
+        sink: telemetry::Sink::File(file),
+        color: false,
+        redactor: redactor(config),
+    })?)
+}
+
+fn terminal(config: &Config, chat: &Chat, banner: Vec<String>) -> Result<console::Settings> {
+    let mode = Mode::detect(chat.json);
+    let name = chat.name.clone().unwrap_or_else(|| config.console.chat.clone());
+    Ok(console::Settings {
+        principal: Principal::new(PRINCIPAL)?,
+        chat: ChatName::new(name)?,
+        mode,
+        colour: match config.console.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => mode == Mode::Interactive,
+        },
+        history: config.console.history.clone(),
+        at_end: if chat.wait {
+            AtEnd::Quiet { ms_max: AT_END_MS_MAX }
+        } else {
+            AtEnd::Answered { ms_max: AT_END_MS_MAX }
+        },
+        banner,
+    })
+}
+
+/// The launcher of this host's scripts. Takes the spool's lock.
+fn launcher(
+    config: &Config,
+    clock: &Arc<dyn Clock>,
+    exits: &Arc<Exits>,
+    tasks: &TaskTracker,
+) -> Result<Watch> {
+    let env = environment();
+    let python = watch::find_python(&config.watch.python, &env).with_context(|| {
+        format!(
+            "no Python at '{}'; install python3, or name it in [watch] python",
+            config.watch.python.display()
+        )
+    })?;
+    let redactor = redactor(config);
+    let settings = watch::Settings {
+        spool: config.watch.spool_dir.clone(),
+        program: program()?,
+        python,
+        env,
+        redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
+        timing: watch::Timing::default(),
+    };
+    let sink: Arc<dyn ExitSink> = Arc::<Exits>::clone(exits);
+    Ok(Watch::open(settings, &UlidIds, Arc::clone(clock), sink, tasks.clone())?)
+}
+
+/// What scripts may see of this process's environment.
+pub fn environment() -> Vec<(String, String)> {
+    let known = watch::ENV_ALLOWED.iter();
+    known.filter_map(|name| Some(((*name).to_owned(), config::of_process(name)?))).collect()
+}
+
+/// This very binary, also when its file was replaced meanwhile.
+pub fn program() -> Result<PathBuf> {
+    std::env::current_exe().context("this program's own file cannot be found")
+}
+
+/// Runs the bot at this process's terminal.
+pub async fn chat(config: Config, chat: Chat) -> Result<End> {
+    config.scripts_allowed()?;
+    let store = Arc::new(Sqlite::open(&store_settings(&config))?);
+    let _log = log(&config)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(store.now().await?));
+    let ids: Arc<dyn Ids> = Arc::new(UlidIds);
+    let tasks = TaskTracker::new();
+    let stopped = shutdown::on_signals(&tasks)?;
+    let exits = Arc::new(Exits::default());
+    let launcher = Arc::new(launcher(&config, &clock, &exits, &tasks)?);
+    let model = Arc::new(model(&config, Arc::clone(&clock))?);
+    let sandbox = "scripts run without a sandbox, with your rights (`dogwatch doctor` says more)";
+    tracing::warn!(watch.sandbox = "off", "{sandbox}");
+    let banner = vec![model.describe(), sandbox.to_owned()];
+    let (console, seat) = console::open(terminal(&config, &chat, banner)?);
+    let channel: Arc<dyn Channel> = console;
+    let ports = Ports {
+        store: Arc::<Sqlite>::clone(&store),
+        clock: Arc::clone(&clock),
+        ids: Arc::clone(&ids),
+        model,
+        channels: HashMap::from([(console::chat::SURFACE.to_owned(), channel)]),
+        launcher: Arc::<Watch>::clone(&launcher),
+        redactor: Arc::new(redactor(&config)),
+    };
+    let settings = Settings {
+        boot: BootId::new(ids.fresh())?,
+        sole: true,
+        agent: agent(&config)?,
+        grace_ms: config.watch.grace_ms,
+        turns_max: TURNS_MAX,
+    };
+    let engine = Engine::new(settings, ports);
+    exits.bind(&engine);
+    tell(&engine.start().await?);
+    let desk = Arc::new(FrontDesk(Arc::clone(&engine)));
+    let reach = console::Reach { desk, clock, ids, stopped: stopped.clone() };
+    let end = console::run(seat, reach).await;
+    engine.shut_down().await;
+    launcher.release();
+    stopped.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(end?)
+}
+
+fn tell(restored: &Restored) {
+    tracing::info!(
+        boots.buried = restored.buried,
+        executions.adopted = restored.adopted,
+        executions.ended = restored.ended,
+        spool.unknown = restored.unknown.len(),
+        "started"
+    );
+}

@@ -1,0 +1,134 @@
+//! `dogwatch audit`: the balance of a live store. Owns reading it page by page, beside a bot that
+//! runs or without one. Must not know what is right; the ledger's audit does.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::app;
+use crate::config::Config;
+use crate::core::ledger::audit::{Balance, Snapshot, audit};
+use crate::core::ledger::{Aggregate, Key};
+use crate::ports::Store;
+use crate::store::Sqlite;
+
+/// Rows or aggregates read at a time.
+const PAGE: usize = 500;
+/// Reads of a session that was changed between two pages.
+const TRIES_MAX: u32 = 5;
+
+/// What an audit found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Sessions in the store.
+    pub sessions: usize,
+    /// All of them together.
+    pub balance: Balance,
+}
+
+impl Audit {
+    /// Does everything add up?
+    pub fn is_even(&self) -> bool {
+        self.balance.is_even()
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        let balance = &self.balance;
+        let report = json!({
+            "even": self.is_even(),
+            "sessions": self.sessions,
+            "executions": {
+                "registered": balance.registered,
+                "live": balance.live,
+                "pending": balance.pending,
+                "offered": balance.offered,
+                "fates": balance.fates,
+            },
+            "arrivals": { "accepted": balance.arrivals, "unread": balance.unread },
+            "posts": { "undelivered": balance.unposted, "dead_letters": balance.dead_letters },
+            "faults": balance.faults,
+        });
+        format!("{report:#}")
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let balance = &self.balance;
+        let fates: Vec<String> =
+            balance.fates.iter().map(|(fate, count)| format!("{count} {fate}")).collect();
+        let fates = if fates.is_empty() { "none settled".to_owned() } else { fates.join(", ") };
+        let mut text = format!(
+            "{} sessions\n{} executions = {} live + {} unread + {} before the model + {}\n\
+             {} messages accepted, {} unread\n{} posts undelivered, {} given up\n",
+            self.sessions,
+            balance.registered,
+            balance.live,
+            balance.pending,
+            balance.offered,
+            fates,
+            balance.arrivals,
+            balance.unread,
+            balance.unposted,
+            balance.dead_letters,
+        );
+        for fault in &balance.faults {
+            let _ = writeln!(text, "does not balance: {fault}");
+        }
+        text.push_str(if self.is_even() {
+            "Everything balances."
+        } else {
+            "It does NOT balance: this is a fault of dogwatch. Keep the data and report it."
+        });
+        text
+    }
+}
+
+/// Audits the store of this configuration.
+pub async fn run(config: &Config) -> Result<Audit> {
+    let store = Sqlite::open_read_only(&app::store_settings(config))?;
+    let mut found = Audit::default();
+    let mut after: Option<Aggregate> = None;
+    loop {
+        let page = store.aggregates(after.as_ref(), PAGE).await?;
+        for aggregate in &page {
+            if let Some(session) = aggregate.session() {
+                let mut balance = audit(&read(&store, aggregate).await?);
+                for fault in &mut balance.faults {
+                    *fault = format!("{session}: {fault}");
+                }
+                found.sessions += 1;
+                found.balance.add(&balance);
+            }
+        }
+        let last = page.len() < PAGE;
+        after = page.into_iter().next_back();
+        if last {
+            return Ok(found);
+        }
+    }
+}
+
+/// All rows of a session, as of one revision where the bot lets it.
+async fn read(store: &Sqlite, aggregate: &Aggregate) -> Result<Snapshot> {
+    let mut rows = Snapshot::new();
+    for _ in 0..TRIES_MAX {
+        let before = store.load(aggregate, &[Key::head()]).await?.revision;
+        rows.clear();
+        let mut after: Option<Key> = None;
+        loop {
+            let page = store.rows(aggregate, after.as_ref(), PAGE).await?;
+            let last = page.len() < PAGE;
+            after = page.last().map(|(key, _)| key.clone());
+            rows.extend(page);
+            if last {
+                break;
+            }
+        }
+        if store.load(aggregate, &[Key::head()]).await?.revision == before {
+            break;
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,218 @@
+//! The command line. Owns the subcommands, what they print and their exit codes:
+//! 0 ok, 1 failed, 64 usage, 78 configuration.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{self, Config, ConfigError};
+use crate::console::End;
+use crate::ports::Ids as _;
+use crate::store::UlidIds;
+use crate::{app, audit, demo, doctor, tools, watch};
+
+/// Something was wrong with the call.
+const USAGE: u8 = 64;
+/// Something was wrong with the configuration.
+const CONFIG: u8 = 78;
+
+/// dogwatch: a chat-ops bot whose background work always finds its way back.
+#[derive(Debug, Parser)]
+#[command(name = "dogwatch", version, about, long_about = None)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the main job, end to end: no key, no server, under a minute
+    Demo,
+    /// Talk with the bot in this terminal
+    Chat(ChatArgs),
+    /// Prove that every result is accounted for
+    Audit(Report),
+    /// Check this machine and say how to mend what is missing
+    Doctor(Report),
+    /// Check the configuration; every mistake with its place and its cure
+    CheckConfig(Report),
+    /// Print the JSON Schemas of the tools and of the configuration
+    Schema,
+    /// Supervise one script (internal)
+    #[command(hide = true)]
+    Shim {
+        /// The execution's directory in the spool
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// The configuration file [default: the usual place, else defaults]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Report {
+    #[command(flatten)]
+    place: Place,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ChatArgs {
+    #[command(flatten)]
+    place: Place,
+    /// The chat that is in front at first
+    #[arg(long, value_name = "NAME")]
+    chat: Option<String>,
+    /// One JSON object a line on stdout, for programs
+    #[arg(long)]
+    json: bool,
+    /// At the end of a pipe, wait for running watchers as well
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Cli {
+    /// Does what the command line says.
+    pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let cli = match Self::try_parse_from(arguments) {
+            Ok(cli) => cli,
+            Err(error) => {
+                let usage = error.use_stderr();
+                // Nothing is left to be done when even this cannot be shown.
+                let _shown = error.print();
+                return if usage { USAGE.into() } else { ExitCode::SUCCESS };
+            }
+        };
+        match cli.command {
+            Command::Shim { dir } => watch::shim::run(&dir).into(),
+            Command::Schema => {
+                let mut schemas = tools::schema();
+                if let Some(schemas) = schemas.as_object_mut() {
+                    schemas.insert("config".into(), config::schema());
+                }
+                print(&format!("{schemas:#}"))
+            }
+            Command::CheckConfig(report) => check_config(&report),
+            Command::Audit(report) => on_runtime(&report.place, move |config| async move {
+                let audited = audit::run(&config).await?;
+                let text = if report.json { audited.to_json() } else { audited.to_text() };
+                Ok((text, audited.is_even()))
+            }),
+            Command::Doctor(report) => {
+                let file = report.place.config.clone();
+                answer(block_on(async move {
+                    let checked = doctor::run(file.as_deref()).await;
+                    let text = if report.json { checked.to_json() } else { checked.to_text() };
+                    Ok((text, checked.is_well()))
+                }))
+            }
+            Command::Demo => answer(block_on(async {
+                let settings = demo::Settings {
+                    exe: app::program()?,
+                    directory: std::env::temp_dir(),
+                    tag: UlidIds.fresh(),
+                    colour: colour(),
+                };
+                let happened = demo::run(settings, &mut std::io::stdout()).await?;
+                Ok((String::new(), happened))
+            })),
+            Command::Chat(args) => on_runtime(&args.place, move |config| async move {
+                let chat = app::Chat { name: args.chat, json: args.json, wait: args.wait };
+                let end = app::chat(config, chat).await?;
+                Ok((String::new(), end != End::Unfinished))
+            }),
+        }
+    }
+}
+
+fn check_config(report: &Report) -> ExitCode {
+    let checked = config::check(report.place.config.as_deref());
+    let text = if report.json {
+        serde_json::to_string_pretty(&checked).unwrap_or_else(|error| error.to_string())
+    } else {
+        checked.to_text()
+    };
+    let shown = print(&text);
+    if checked.ok { shown } else { CONFIG.into() }
+}
+
+/// Reads the configuration and works with it.
+fn on_runtime<F, R>(place: &Place, work: F) -> ExitCode
+where
+    F: FnOnce(Config) -> R,
+    R: Future<Output = anyhow::Result<(String, bool)>>,
+{
+    let config = match load(place.config.as_deref()) {
+        Ok(config) => config,
+        Err(error) => {
+            complain(&error.to_string());
+            return CONFIG.into();
+        }
+    };
+    answer(block_on(work(config)))
+}
+
+fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
+    config::load(file)
+}
+
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    // Both of TLS's providers may be linked one day, so the choice is made here.
+    let _first = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    done
+}
+
+/// Prints what came out, or what went wrong.
+fn answer(done: anyhow::Result<(String, bool)>) -> ExitCode {
+    match done {
+        Ok((text, well)) => {
+            let shown = if text.is_empty() { ExitCode::SUCCESS } else { print(&text) };
+            if well { shown } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            if error.is::<ConfigError>() { CONFIG.into() } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Colour is for people at a terminal who did not forbid it.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && config::of_process("NO_COLOR").is_none()
+}
+
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn complain(text: &str) {
+    // Where stderr is closed the exit code says it alone.
+    let _shown = writeln!(std::io::stderr(), "dogwatch: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,216 @@
+//! `dogwatch doctor`: what this machine lacks, and the cure for each. Owns the checks and their
+//! words. Must not change anything.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::app;
+use crate::config::{self, Config, ModelConfig};
+use crate::core::message::{Message, Request};
+use crate::ports::{Clock, Model, Store};
+use crate::store::{Sqlite, SystemClock};
+use crate::watch;
+
+/// A model that is asked one word answers within this, or it is said to be away.
+const MODEL_MS_MAX: u64 = 20_000;
+
+/// How one check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// As it should be.
+    Ok,
+    /// It works, but somebody should know.
+    Warning,
+    /// It does not work.
+    Failed,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// How it went.
+    pub grade: Grade,
+    /// What was seen.
+    pub what: String,
+    /// What to do, where there is something to do.
+    pub cure: Option<String>,
+}
+
+/// All checks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Checkup {
+    /// In the order they were made.
+    pub checks: Vec<Check>,
+}
+
+impl Checkup {
+    /// Did nothing fail?
+    pub fn is_well(&self) -> bool {
+        self.checks.iter().all(|check| check.grade != Grade::Failed)
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> String {
+        let report = serde_json::json!({ "well": self.is_well(), "checks": self.checks });
+        format!("{report:#}")
+    }
+
+    /// For people.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for check in &self.checks {
+            let mark = match check.grade {
+                Grade::Ok => "ok     ",
+                Grade::Warning => "warning",
+                Grade::Failed => "FAILED ",
+            };
+            let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, check.what);
+            if let Some(cure) = &check.cure {
+                let _ = writeln!(text, "{:26}{cure}", "→ ");
+            }
+        }
+        text.push_str(if self.is_well() { "Nothing failed." } else { "Something failed." });
+        text
+    }
+
+    fn ok(&mut self, name: &'static str, what: impl Into<String>) {
+        self.add(name, Grade::Ok, what.into(), None);
+    }
+
+    fn add(&mut self, name: &'static str, grade: Grade, what: String, cure: Option<&str>) {
+        self.checks.push(Check { name, grade, what, cure: cure.map(Into::into) });
+    }
+}
+
+/// Makes all checks.
+pub async fn run(file: Option<&Path>) -> Checkup {
+    let mut checkup = Checkup::default();
+    let config = match config::load(file) {
+        Ok(config) => config,
+        Err(error) => {
+            let cure = Some("`dogwatch check-config` lists every mistake with its place");
+            checkup.add("configuration", Grade::Failed, error.to_string(), cure);
+            return checkup;
+        }
+    };
+    let place =
+        config.file.as_ref().map_or("no file, defaults".into(), |f| f.display().to_string());
+    checkup.ok("configuration", place);
+    directories(&mut checkup, &config);
+    store(&mut checkup, &config).await;
+    python(&mut checkup, &config);
+    sandbox(&mut checkup, &config);
+    model(&mut checkup, &config).await;
+    checkup
+}
+
+fn directories(checkup: &mut Checkup, config: &Config) {
+    for (name, path) in [("data", &config.data_dir), ("spool", &config.watch.spool_dir)] {
+        match writable(path) {
+            Ok(()) => checkup.ok(name, format!("{} can be written", path.display())),
+            Err(error) => {
+                let what = format!("{} cannot be written: {error}", path.display());
+                let cure = Some("give it to the user that runs dogwatch, or name another place");
+                checkup.add(name, Grade::Failed, what, cure);
+            }
+        }
+    }
+}
+
+/// Looks without leaving anything: the nearest directory that exists must let us write.
+fn writable(path: &Path) -> std::io::Result<()> {
+    let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
+    Ok(nix::unistd::access(there, nix::unistd::AccessFlags::W_OK)?)
+}
+
+async fn store(checkup: &mut Checkup, config: &Config) {
+    let path = config.store_path.display();
+    if !config.store_path.exists() {
+        checkup.ok("store", format!("{path} will be made at the first start"));
+        return;
+    }
+    match Sqlite::open_read_only(&app::store_settings(config)) {
+        Ok(store) => match store.aggregates(None, 1).await {
+            Ok(_) => checkup.ok("store", format!("{path} can be read")),
+            Err(error) => {
+                let cure = Some("restore it from a copy; `dogwatch audit` proves what it holds");
+                checkup.add("store", Grade::Failed, error.to_string(), cure);
+            }
+        },
+        Err(error) => checkup.add("store", Grade::Failed, error.to_string(), None),
+    }
+}
+
+fn python(checkup: &mut Checkup, config: &Config) {
+    let env = app::environment();
+    match watch::find_python(&config.watch.python, &env) {
+        Ok(path) => checkup.ok("python", path.display().to_string()),
+        Err(error) => {
+            let what = format!("'{}' does not run: {error}", config.watch.python.display());
+            let cure = Some("install python3 (Debian: apt-get install python3)");
+            checkup.add("python", Grade::Failed, what, cure);
+        }
+    }
+}
+
+fn sandbox(checkup: &mut Checkup, config: &Config) {
+    match config.scripts_allowed() {
+        Ok(()) => checkup.add(
+            "sandbox",
+            Grade::Warning,
+            "tier 3, none: scripts that the model writes run with the rights, the files and the \
+             network of this user; a script can forge its own exit record"
+                .into(),
+            Some("run dogwatch as a user of its own, on a machine without secrets, for now"),
+        ),
+        Err(error) => checkup.add("sandbox", Grade::Failed, error.to_string(), None),
+    }
+}
+
+async fn model(checkup: &mut Checkup, config: &Config) {
+    let clock: Arc<dyn Clock> =
+        Arc::new(SystemClock::from_store(crate::core::time::Timestamp::ZERO));
+    let chosen = match app::model(config, clock) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            checkup.add("model", Grade::Failed, format!("{error:#}"), None);
+            return;
+        }
+    };
+    match &config.model {
+        ModelConfig::Scripted { .. } => checkup.add(
+            "model",
+            Grade::Warning,
+            chosen.describe(),
+            Some("for a real one set [model] kind = \"openai\", base_url, model and api_key"),
+        ),
+        ModelConfig::OpenAi(_) => {
+            let request = Request {
+                agent: config.agent.clone(),
+                messages: vec![Message::Person("Say ok.".into())],
+                tools: vec![],
+            };
+            let mut ignore = |_| {};
+            let asked = chosen.call(&request, &mut ignore);
+            let patience = Duration::from_millis(MODEL_MS_MAX);
+            match tokio::time::timeout(patience, asked).await {
+                Ok(Ok(_)) => checkup.ok("model", format!("{} answers", chosen.describe())),
+                Ok(Err(error)) => {
+                    let cure = Some("compare [model] base_url, model and api_key with the server");
+                    checkup.add("model", Grade::Failed, error.to_string(), cure);
+                }
+                Err(_) => {
+                    let what = format!("no answer within {MODEL_MS_MAX} ms");
+                    checkup.add("model", Grade::Failed, what, Some("is the server overloaded?"));
+                }
+            }
+        }
+    }
+}
