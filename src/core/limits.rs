@@ -104,6 +104,8 @@ pub const LOAD_ROUNDS_MAX: usize = 3;
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
 /// Stop ids a session remembers.
 pub const STOPS_KEPT_MAX: usize = 8;
+/// Executions that are over and still listed.
+pub const ENDED_LISTED_MAX: usize = 10;
 /// Late facts an execution keeps.
 pub const LATE_FACTS_MAX: usize = 4;
 /// An outbox item is given up after so long.

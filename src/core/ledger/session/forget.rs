@@ -126,6 +126,7 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             Row::Head(_)
             | Row::Inbox(_)
             | Row::Live(_)
+            | Row::Recent(_)
             | Row::Tails(_)
             | Row::Summary(_)
             | Row::Turn(_)
@@ -228,6 +229,8 @@ impl Operation for Retire {
     }
 }
 
+/// The rows that a session has once.
 fn frame() -> Vec<Key> {
-    vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()]
+    let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }
