@@ -265,6 +265,7 @@ impl Task<'_> {
             Effect::Progress(shown) => {
                 self.show(match shown {
                     Shown::Discarded => Progress::Discarded,
+                    Shown::Whole => Progress::Whole,
                     Shown::Tool { name } => Progress::Tool { name },
                 });
                 Act::Nothing
