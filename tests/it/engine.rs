@@ -1,1 +1,9 @@
-//! Tests of engine.
+//! Tests of the engine with everything real but the model's service and the place of posts.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod main_job;

@@ -1,0 +1,1 @@
+//! The program itself as a process, for what only SIGKILL shows.
