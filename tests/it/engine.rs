@@ -6,4 +6,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod crash;
+mod endings;
+mod limits;
 mod main_job;
+mod outage;
+mod steering;
+mod stopping;

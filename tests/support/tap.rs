@@ -71,6 +71,11 @@ impl Hand {
         })
     }
 
+    /// Holds nothing any more that it does not hold yet.
+    pub(crate) fn disarm(&self) {
+        self.0.traps.lock().unwrap().clear();
+    }
+
     /// Every apply fails from now on, or works again.
     pub(crate) fn away(&self, away: bool) {
         self.0.away.send_replace(away);
