@@ -15,7 +15,7 @@ use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
 use dogwatch::core::execution::{Execution, Home, Scope};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, PressId, Principal, SessionId, StopId};
-use dogwatch::core::ledger::audit::{Balance, Snapshot, audit};
+use dogwatch::core::ledger::audit::{Balance, Snapshot};
 use dogwatch::core::ledger::row::RowType;
 use dogwatch::core::ledger::session::Allowance;
 use dogwatch::core::ledger::{Aggregate, Index, Key};
@@ -24,7 +24,7 @@ use dogwatch::core::redact::Redactor;
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::engine::home::Exits;
-use dogwatch::engine::{Agent, Engine, Ports, Restored, Settings};
+use dogwatch::engine::{Agent, Engine, Ports, RecoveryError, Restored, Settings};
 use dogwatch::model::{OpenAi, openai};
 use dogwatch::ports::{
     Channel, Clock, Command, Desk, DeskError, Done, ExitSink, Ids, Launcher, Model, Post,
@@ -35,13 +35,15 @@ use dogwatch::tools::Wiring;
 use dogwatch::watch::{self, Timing, Watch};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::fake_llm::FakeLlm;
 use super::jump_clock::JumpClock;
 use super::process;
+use super::records::{balance, snapshot};
 use super::stage::Stage;
-use super::tap::{Hand, Tap};
+use super::tap::{Hand, Tap, Trap};
 
 /// Fails a test that hangs; nothing waits for it.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -54,6 +56,8 @@ pub(crate) struct Setup {
     pub(crate) grace_ms: u64,
     pub(crate) timing: Timing,
     pub(crate) python: PathBuf,
+    /// What is run as a shim.
+    pub(crate) program: PathBuf,
     /// Of the model's client.
     pub(crate) idle_ms: u64,
     pub(crate) header_ms: u64,
@@ -74,6 +78,7 @@ impl Default for Setup {
             grace_ms: 300,
             timing: Timing::default(),
             python: "/usr/bin/python3".into(),
+            program: env!("CARGO_BIN_EXE_dogwatch").into(),
             idle_ms: 60_000,
             header_ms: 60_000,
             secrets: Vec::new(),
@@ -150,6 +155,20 @@ impl Bot {
 
     /// Starts again where it was left.
     pub(crate) async fn boot(&mut self) -> Restored {
+        let started = self.begin();
+        patiently(self, "the start", started).await.unwrap().unwrap()
+    }
+
+    /// Starts, and gets no further than this.
+    pub(crate) async fn boot_into(&mut self, trap: Trap) {
+        let started = self.begin();
+        tokio::select! {
+            () = patiently(self, "a write of the start", trap.caught()) => {}
+            _ = started => panic!("the start was not held"),
+        }
+    }
+
+    fn begin(&mut self) -> JoinHandle<Result<Restored, RecoveryError>> {
         assert!(self.boot.is_none(), "it runs");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -170,9 +189,8 @@ impl Bot {
         exits.bind(&engine);
         let starting = Arc::clone(&engine);
         let started = runtime.spawn(async move { starting.start().await });
-        let restored = patiently(self, "the start", started).await.unwrap().unwrap();
         self.boot = Some(Boot { runtime, engine, launcher, store, tasks });
-        restored
+        started
     }
 
     fn store_settings(&self) -> store::Settings {
@@ -183,7 +201,7 @@ impl Bot {
         let redactor = self.redactor();
         let settings = watch::Settings {
             spool: self.path().join("spool"),
-            program: PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")),
+            program: self.setup.program.clone(),
             python: self.setup.python.clone(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
             redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
@@ -301,12 +319,7 @@ impl Bot {
     }
 
     /// A message arrives, known by a key.
-    pub(crate) async fn deliver(
-        &self,
-        chat: &str,
-        key: &str,
-        text: &str,
-    ) -> Result<(), DeskError> {
+    pub(crate) async fn deliver(&self, chat: &str, key: &str, text: &str) -> Result<(), DeskError> {
         let incoming = Incoming {
             keys: vec![DedupeKey::new(key).unwrap()],
             what: What::Message { text: text.to_owned() },
@@ -394,8 +407,14 @@ impl Bot {
     pub(crate) async fn pass(&self, ms: u64) {
         self.clock.jump(ms);
         let home = Home::Spool(self.running().launcher.spool());
-        let indexes =
-            [Index::Ready, Index::Outbox, Index::Relay, Index::Due, Index::Expire, Index::Wish(home)];
+        let indexes = [
+            Index::Ready,
+            Index::Outbox,
+            Index::Relay,
+            Index::Due,
+            Index::Expire,
+            Index::Wish(home),
+        ];
         let read = self.hand.read_up_to(self.clock.now(), &indexes);
         patiently(self, "a sweep", read).await;
     }
@@ -463,8 +482,11 @@ impl Bot {
         let posts: Vec<_> = self.stage.posted().into_iter().map(|post| post.text).collect();
         let requests = self.llm.seen_now();
         let last = requests.last().map(|seen| &seen.body["messages"]);
-        format!("posts: {posts:#?}\nshown: {:#?}\nrequests: {}, the last: {last:#?}",
-            self.stage.shown(), requests.len())
+        format!(
+            "posts: {posts:#?}\nshown: {:#?}\nrequests: {}, the last: {last:#?}",
+            self.stage.shown(),
+            requests.len()
+        )
     }
 }
 
@@ -488,33 +510,4 @@ pub(crate) fn principal() -> Principal {
 /// The session of a chat.
 pub(crate) fn session(chat: &str) -> SessionId {
     ChatName::new(chat).unwrap().session().unwrap()
-}
-
-/// All rows of one aggregate. Taken again when somebody wrote meanwhile.
-async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
-    loop {
-        let before = store.load(aggregate, &[]).await.unwrap().revision;
-        let mut rows = Snapshot::new();
-        loop {
-            let after = rows.last_key_value().map(|(key, _)| key.clone());
-            let page = store.rows(aggregate, after.as_ref(), 500).await.unwrap();
-            if page.is_empty() {
-                break;
-            }
-            rows.extend(page);
-        }
-        if store.load(aggregate, &[]).await.unwrap().revision == before {
-            return rows;
-        }
-    }
-}
-
-async fn balance(store: &dyn Store) -> Balance {
-    let mut sum = Balance::default();
-    for aggregate in store.aggregates(None, 10_000).await.unwrap() {
-        if aggregate.session().is_some() {
-            sum.add(&audit(&snapshot(store, &aggregate).await));
-        }
-    }
-    sum
 }

@@ -26,7 +26,8 @@ async fn notice_of(bot: &Bot, python: &str, timeout_seconds: u64) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failure_wakes_with_its_code_and_both_outputs() {
     let bot = Bot::start().await;
-    let script = "import sys\nprint('half way')\nprint('no such host', file=sys.stderr)\nsys.exit(3)";
+    let script =
+        "import sys\nprint('half way')\nprint('no such host', file=sys.stderr)\nsys.exit(3)";
     let text = notice_of(&bot, script, 60).await;
     assert!(text.contains("failed — status=failed."), "{text}");
     assert!(text.contains("Output: half way") && text.contains("Stderr: no such host"), "{text}");
@@ -45,10 +46,7 @@ async fn b56_a_timeout_says_that_the_outcome_is_unknown_and_reruns_nothing() {
     let text = notice_of(&bot, &script, 1).await;
     assert!(text.contains("timed out — status=timed_out."), "{text}");
     assert!(text.contains("Output: sent"), "{text}");
-    assert!(
-        text.contains("Side effects may have happened and should be verified"),
-        "{text}"
-    );
+    assert!(text.contains("Side effects may have happened and should be verified"), "{text}");
     assert_eq!(std::fs::read_to_string(marks).unwrap(), "sent\n");
     bot.finish().await;
 }
@@ -65,7 +63,10 @@ async fn what_cannot_be_started_is_a_completion_too() {
     let given = &results(&seen[1])[0];
     if given["error"].is_object() {
         // No compiler, no start: the call itself says so, and nothing is registered.
-        assert!(given["error"]["message"].as_str().unwrap().contains("/no/such/python3"), "{given}");
+        assert!(
+            given["error"]["message"].as_str().unwrap().contains("/no/such/python3"),
+            "{given}"
+        );
         bot.quiet().await;
         assert_eq!(bot.finish().await.registered, 0);
     } else {
@@ -133,6 +134,7 @@ async fn what_was_registered_and_never_launched_is_lost_by_name() {
     bot.llm.will(Reply::text("Started."));
     bot.say("watch it").await;
     bot.posts(1).await;
+    bot.until("a start", |view| view.live.iter().all(|one| one.state == State::Running)).await;
     bot.quiet().await;
     // The spool is gone with all that was in it.
     bot.crash().await;
@@ -166,7 +168,8 @@ async fn a_silent_execution_wakes_nobody_and_a_human_one_tells_people_only() {
         arguments.to_string()
     };
     let silent = told("Quiet", format!("print(1, file=open({a:?}, 'w'))"), "silent");
-    let human = told("Loud", format!("print('all well')\nprint(1, file=open({b:?}, 'w'))"), "human");
+    let human =
+        told("Loud", format!("print('all well')\nprint(1, file=open({b:?}, 'w'))"), "human");
     let name = "trigger_and_auto_notify";
     bot.llm.will(Reply::calls(&[("c1", name, &silent), ("c2", name, &human)]));
     bot.llm.will(Reply::text("Started both."));

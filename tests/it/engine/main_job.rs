@@ -49,7 +49,10 @@ async fn the_end_of_a_script_resumes_the_chat_that_started_it() {
     assert!(text.starts_with(
         "[AUTO-NOTIFICATION] Agent 'Watch deployment abc123' completed — status=completed.\nResult:\n⟦k"
     ), "{text}");
-    assert!(text.contains("Output: {\"deployment_id\":\"abc123\",\"status\":\"healthy\"}"), "{text}");
+    assert!(
+        text.contains("Output: {\"deployment_id\":\"abc123\",\"status\":\"healthy\"}"),
+        "{text}"
+    );
     assert_eq!(user(&seen[3]).len(), 3);
     let began: Vec<_> = bot
         .stage

@@ -20,8 +20,10 @@ async fn a_completion_steers_a_busy_turn_in_its_last_tool_result() {
     let on = bot.fifo("on");
     let gate = Gate::default();
     bot.llm.will(trigger("Watch it", &waits(&on, "print('green')"), 60));
-    let probes = [("c2", "watch__list", "{}"), ("c3", "watch__output",
-        "{\"id\":\"auto-notify-watc-0001\"}")];
+    let probes = [
+        ("c2", "watch__list", "{}"),
+        ("c3", "watch__output", "{\"id\":\"auto-notify-watc-0001\"}"),
+    ];
     bot.llm.will(Reply::calls(&probes).hold_head(&gate));
     bot.llm.will(Reply::text("It is green."));
     bot.say("watch it, then look around").await;
@@ -92,7 +94,10 @@ async fn completions_that_stand_together_are_one_turn() {
     let seen = bot.asked(3).await;
     let text = last(&seen[2])["content"].as_str().unwrap().to_owned();
     assert!(text.starts_with("[AUTO-NOTIFICATION] 2 background completions:\n"), "{text}");
-    assert!(text.contains("- **First** completed") && text.contains("- **Second** failed"), "{text}");
+    assert!(
+        text.contains("- **First** completed") && text.contains("- **Second** failed"),
+        "{text}"
+    );
     assert_eq!(envelopes(&seen[2]), 1);
     bot.quiet().await;
     assert_eq!(bot.llm.seen_now().len(), 3);
