@@ -176,14 +176,22 @@ async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> 
 /// Asks for the end and waits for it, at most the grace; the result is delivered right here.
 async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
     let id = watch::resolve(&at.token.session, id)?;
-    let mut ends = engine.ends.subscribe();
+    let mut stirs = engine.stirs.subscribe();
     let operation =
         Cancel { session: at.token.session.clone(), execution: id.clone(), by: CancelledBy::Model };
     match engine.ledger.run(&operation).await {
         Ok(CancelAnswer::Cancelling(_)) => home::cancel(engine, &at.token.session, &id).await,
         Ok(CancelAnswer::Over(_)) => {
             let execution = find(engine, at, &id).await?;
-            return Err(watch::already_over(&execution));
+            return match &execution.state {
+                // The same call, run again after a crash: what it ended is its result.
+                State::Ended(outcome) if execution.cancel == Some(CancelledBy::Model) => {
+                    Ok((watch::cancelled(&execution, outcome), Some(id)))
+                }
+                State::Ended(_) | State::Registered | State::Running | State::Cancelling => {
+                    Err(watch::already_over(&execution))
+                }
+            };
         }
         Err(LedgerError::Refused(Refusal::Unknown)) => {
             find(engine, at, &id).await?;
@@ -198,7 +206,7 @@ async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
         }
         tokio::select! {
             // Lagging is a reason to look again as well.
-            _ = ends.recv() => {}
+            _ = stirs.recv() => {}
             () = engine.ports.clock.sleep_until(until) => {
                 return Ok((watch::cancelling(&execution), None));
             }

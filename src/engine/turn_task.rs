@@ -169,7 +169,7 @@ impl Task<'_> {
                 }
             } else {
                 let next = self.next(&mut asked, &mut calls, stop, handed_over).await;
-                let Some(input) = next else { return Ended::Lost };
+                let Some(input) = next else { return self.let_go().await };
                 handed_over |= input == Input::Shutdown;
                 input
             };
@@ -214,6 +214,15 @@ impl Task<'_> {
         }
     }
 
+    /// A stop has ended this turn, so its lane is gone. If the stop was for the turn before, the
+    /// lane is given back and the turn goes on in a task that is not cancelled.
+    async fn let_go(&self) -> Ended {
+        match self.release(Why::Handover).await {
+            Act::Ended(ended) => ended,
+            Act::Nothing | Act::Ask(_) | Act::Input(_) => Ended::Lost,
+        }
+    }
+
     /// Nothing is written where one boot owns the store.
     async fn renew(&self) -> bool {
         if self.engine.settings.sole {
@@ -242,7 +251,7 @@ impl Task<'_> {
                 let commit = Commit { token: self.token.clone(), posts };
                 match self.insist(&commit).await {
                     Ok(()) => Act::Ended(Ended::Committed),
-                    Err(error) => self.lost(&error),
+                    Err(error) => self.lost(&error).await,
                 }
             }
             Effect::Release(why) => self.release(why).await,
@@ -299,7 +308,7 @@ impl Task<'_> {
                 let chain = left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
@@ -326,16 +335,25 @@ impl Task<'_> {
                 }
                 Act::Ended(Ended::Released)
             }
-            Err(error) => self.lost(&error),
+            Err(error) => self.lost(&error).await,
         }
     }
 
-    fn lost(&self, error: &LedgerError) -> Act {
-        if !matches!(error.refusal(), Some(Refusal::Fenced)) {
-            tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
-                error = %error, "a turn cannot be written");
+    /// What the ledger refuses for another reason than the lane is refused again at every attempt,
+    /// so the turn is given up and a person is told.
+    async fn lost(&self, error: &LedgerError) -> Act {
+        let away = matches!(error, LedgerError::Store(StoreError::Away(_)));
+        if away || matches!(error.refusal(), Some(Refusal::Fenced)) {
+            return Act::Ended(Ended::Lost);
         }
-        Act::Ended(Ended::Lost)
+        tracing::error!(session.id = %self.token.session, turn.no = self.turn.no,
+            error = %error, "a turn cannot be written");
+        let why = Reason::Fatal(format!("the turn cannot be written: {error}"));
+        let release = Release { token: self.token.clone(), why };
+        match self.insist(&release).await {
+            Ok(_) => Act::Ended(Ended::Released),
+            Err(_) => Act::Ended(Ended::Lost),
+        }
     }
 
     /// Sends an operation until the store answers: each recognises its own repeat.
