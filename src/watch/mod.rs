@@ -38,6 +38,7 @@ use self::spool::{Common, Entry, EntryError, Spool};
 use self::syntax::Syntax;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
+use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
@@ -169,6 +170,7 @@ impl Watch {
             let ended = attendant.run(shim).await;
             shared.live().remove(&name);
             if let Some(outcome) = ended {
+                failpoint!("exit.heard");
                 shared.sink.exited(name.0, name.1, outcome);
             }
         });
@@ -204,6 +206,7 @@ impl From<EntryError> for LaunchError {
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
     let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
     if started.is_err() {
         let _left_for_the_next_start = entry.remove();
@@ -263,7 +266,9 @@ impl Launcher for Watch {
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
+            failpoint!("launch.before");
             let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())
         }
@@ -313,6 +318,7 @@ impl Launcher for Watch {
 
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>> {
         async move {
+            failpoint!("adopt.before");
             let mut found = Vec::new();
             for (entry, place) in self.on_spool(scan).await?? {
                 let name = (entry.session.clone(), entry.execution.clone());
@@ -322,6 +328,7 @@ impl Launcher for Watch {
                 }
                 found.push(entry);
             }
+            failpoint!("adopt.after");
             Ok(found)
         }
         .boxed()
@@ -351,10 +358,12 @@ impl Launcher for Watch {
     ) -> BoxFuture<'a, ()> {
         let entry = self.shared.spool.entry(session, execution);
         async move {
+            failpoint!("settle.before");
             let settle = move |shared: &Shared| entry.settle(shared.clock.now());
             if let Ok(Err(error)) = self.on_spool(settle).await {
                 tracing::warn!(%session, %execution, %error, "cannot mark a spool entry");
             }
+            failpoint!("settle.after");
         }
         .boxed()
     }

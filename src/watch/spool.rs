@@ -23,6 +23,7 @@ use super::{exit_record, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{Ids, Launch};
 
 /// The script's file in its working directory.
@@ -269,6 +270,7 @@ impl Entry {
     pub(super) fn settle(&self, now: Timestamp) -> Result<(), EntryError> {
         remove(&self.work)?;
         let path = self.dir.join(SETTLED);
+        failpoint!("settle.cleared");
         if !self.dir.exists() || path.exists() {
             return Ok(());
         }
