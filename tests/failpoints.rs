@@ -40,6 +40,7 @@ fn run(story: &Story, point: &str) -> (Vec<String>, Play) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let directory = tempfile::Builder::new().prefix(story.name).tempdir_in(directory).unwrap();
     let directory = directory.keep();
+    let began = std::time::Instant::now();
     let mut play = Play::new(&directory, point);
     let played = (story.run)(&mut play).and_then(|()| play.leave());
     let played = played.and_then(|()| play.finish(story.chats));
@@ -50,6 +51,7 @@ fn run(story: &Story, point: &str) -> (Vec<String>, Play) {
         },
         Err(error) => vec![error],
     };
+    println!("{} {point}: {:?}", story.name, began.elapsed());
     if !faults.is_empty() {
         faults.push(play.last_words());
     }

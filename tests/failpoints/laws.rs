@@ -45,19 +45,22 @@ impl Books {
         let mut books = Self::default();
         let aggregates = store.aggregates(None, PAGE).await.map_err(|e| e.to_string())?;
         for aggregate in aggregates {
-            let Aggregate::Session(session) = &aggregate else {
-                books.nodes += 1;
-                continue;
-            };
-            books.sessions += 1;
-            let chat = session.as_str().trim_start_matches("console/").to_owned();
+            let chat = aggregate.session().map(|session| session.as_str());
+            let chat = chat.unwrap_or_default().trim_start_matches("console/").to_owned();
             let mut after: Option<Key> = None;
+            let mut count = 0;
             loop {
                 let page = store.rows(&aggregate, after.as_ref(), PAGE).await;
                 let page = page.map_err(|e| e.to_string())?;
                 page.iter().for_each(|(_, row)| books.take(&chat, row));
+                count += page.len();
                 let Some((last, _)) = page.last() else { break };
                 after = Some(last.clone());
+            }
+            // What is forgotten leaves the name of its aggregate.
+            match aggregate {
+                Aggregate::Session(_) => books.sessions += usize::from(count > 0),
+                Aggregate::Node(_) => books.nodes += usize::from(count > 0),
             }
         }
         Ok(books)
@@ -121,23 +124,23 @@ fn unbalanced(play: &Play) -> Vec<String> {
 
 /// What was to be posted was heard: once, or marked.
 fn posts(play: &Play, books: &Books) -> Vec<String> {
-    let mut heard: BTreeMap<(String, String), (u32, u32)> = BTreeMap::new();
+    // A session that is forgotten counts its items anew, so the text is of the name.
+    let mut heard: BTreeMap<(&str, &str, &str), u32> = BTreeMap::new();
     for event in &play.events {
-        if let Event::Post { chat, item, may_repeat, .. } = event {
-            let counts = heard.entry((chat.to_string(), item.to_string())).or_default();
-            if *may_repeat { counts.1 += 1 } else { counts.0 += 1 }
+        if let Event::Post { chat, item, text, may_repeat, .. } = event {
+            let plain = heard.entry((chat.as_str(), item.as_str(), text)).or_default();
+            *plain += u32::from(!may_repeat);
         }
     }
     let mut faults = vec![];
-    for ((chat, item), (plain, _)) in &heard {
+    for ((chat, item, text), plain) in &heard {
         if *plain > 1 {
-            faults.push(format!("{item} of {chat} was posted {plain} times, unmarked"));
+            faults.push(format!("{item} of {chat} was posted {plain} times, unmarked: {text}"));
         }
     }
     for (chat, item) in &books.items {
-        let name = (chat.clone(), item.id.to_string());
-        let is_post = matches!(item.errand, Errand::Post { .. });
-        if is_post && !heard.contains_key(&name) {
+        let was_heard = heard.keys().any(|(at, id, _)| at == chat && *id == item.id.as_str());
+        if matches!(item.errand, Errand::Post { .. }) && !was_heard {
             faults.push(format!("{} of {chat} was never heard", item.id));
         }
         if !matches!(item.state, ItemState::Done(_)) {

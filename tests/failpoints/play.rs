@@ -101,9 +101,10 @@ pub(crate) struct Play {
     pub(crate) events: Vec<Event>,
     /// The chat that is typed in.
     chat: &'static str,
+    typed: u32,
     /// Lines that were typed again.
     pub(crate) again: u32,
-    pub(crate) deaths: u32,
+    pub(crate) deaths: usize,
 }
 
 impl Play {
@@ -119,6 +120,7 @@ impl Play {
             bot: None,
             events: vec![],
             chat: "main",
+            typed: 10,
             again: 0,
             deaths: 0,
         }
@@ -250,17 +252,17 @@ impl Play {
         }
     }
 
-    /// Types a line until `heard` says that it was heard. `{}` is a number that grows when the
-    /// line has to be typed again, since nobody can say whether the first one was taken.
+    /// Types a line until `heard` says that it was heard, and again after a death: nobody can say
+    /// whether the first one was taken. `{}` is a number of this very line.
     fn type_line(&mut self, line: &str, heard: impl Fn(&Event) -> bool) -> Told<()> {
         let until = Instant::now() + PATIENCE;
-        let mut tries = 1;
         loop {
             if self.bot.is_none() {
                 self.start()?;
             }
             let from = self.events.len();
-            let text = line.replace("{}", &tries.to_string());
+            self.typed += 1;
+            let text = line.replace("{}", &self.typed.to_string());
             if let Some(input) = self.bot.as_mut().and_then(|bot| bot.input.as_mut()) {
                 // A bot that is dead does not read; that is seen below.
                 let _ = input.write_all(format!("{text}\n").as_bytes());
@@ -275,7 +277,6 @@ impl Play {
                     Came::Nothing => return Err(format!("after typing {text}: {SILENT}")),
                 }
             }
-            tries += 1;
             self.again += 1;
         }
     }
@@ -283,6 +284,38 @@ impl Play {
     /// Says something, until it is taken.
     pub(crate) fn say(&mut self, line: &str) -> Told<()> {
         self.type_line(line, |event| matches!(event, Event::Accepted { .. }))
+    }
+
+    /// Says something until it is answered with this; again when another answer came, since the
+    /// script has one thing to say at a time.
+    pub(crate) fn ask(&mut self, line: &str, answer: &str) -> Told<()> {
+        self.say_until(line, |event| has(event, answer))
+    }
+
+    /// Likewise, until the answer has begun to come.
+    pub(crate) fn ask_long(&mut self, line: &str, begins: &str) -> Told<()> {
+        self.say_until(line, |event| has(event, begins) || streams(event, begins))
+    }
+
+    fn say_until(&mut self, line: &str, wanted: impl Fn(&Event) -> bool) -> Told<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let before = self.events.len();
+            self.say(line)?;
+            let mut from = before;
+            loop {
+                let new = &self.events[from..];
+                if new.iter().any(&wanted) {
+                    return Ok(());
+                }
+                if new.iter().any(|event| is_answer(event)) {
+                    break;
+                }
+                from = self.events.len();
+                self.go_on(until).map_err(|error| format!("asking {line}: {error}"))?;
+            }
+            self.again += 1;
+        }
     }
 
     /// Gives a command, until it is answered.
@@ -301,23 +334,9 @@ impl Play {
         Ok(())
     }
 
-    /// Waits for a post with this in it.
-    pub(crate) fn posted(&mut self, text: &str) -> Told<()> {
-        self.until(&format!("a post with {text:?}"), |event| has(event, text))
-    }
-
     /// Waits until the end of a watcher is told.
     pub(crate) fn told(&mut self, name: &str) -> Told<()> {
         self.until(&format!("the end of {name} to be told"), |event| tells(event, name))
-    }
-
-    /// Waits for a turn to stream text that begins so.
-    pub(crate) fn streams(&mut self, text: &str) -> Told<()> {
-        self.until(&format!("the text {text:?} to come"), |event| {
-            has(event, text)
-                || matches!(event,
-                    Event::Progress { step: Step::Text { text: piece }, .. } if piece.contains(text))
-        })
     }
 
     /// The id of the last watcher whose name begins so, as a post gave it.
@@ -399,25 +418,19 @@ impl Play {
         }
     }
 
-    /// Waits until the ledger has forgotten all that was, through deaths.
-    pub(crate) fn forgotten(&mut self) -> Told<()> {
+    /// Waits until the books say so, through deaths.
+    pub(crate) fn books(&mut self, what: &str, say: impl Fn(&Books, usize) -> bool) -> Told<()> {
         let until = Instant::now() + PATIENCE;
-        loop {
-            let books = Books::read(&self.directory)?;
-            if books.sessions == 0 && books.nodes <= 1 {
-                return Ok(());
-            }
+        while !say(&Books::read(&self.directory)?, self.deaths) {
             if Instant::now() > until {
-                return Err(format!(
-                    "{} sessions and {} nodes are not forgotten",
-                    books.sessions, books.nodes
-                ));
+                return Err(format!("waiting for {what}: it does not come"));
             }
             let look = Instant::now() + Duration::from_millis(100);
             if matches!(self.hear(look)?, Came::Died) {
                 self.spawn();
             }
         }
+        Ok(())
     }
 
     /// One more bot, which nothing happens to: a message in each chat takes what only rides.
@@ -460,6 +473,15 @@ impl Drop for Play {
 /// A post with this in it.
 pub(crate) fn has(event: &Event, text: &str) -> bool {
     matches!(event, Event::Post { text: said, .. } if said.contains(text))
+}
+
+fn streams(event: &Event, text: &str) -> bool {
+    matches!(event,
+        Event::Progress { step: Step::Text { text: piece }, .. } if piece.contains(text))
+}
+
+fn is_answer(event: &Event) -> bool {
+    matches!(event, Event::Post { sort: PostSort::Answer | PostSort::Failure, .. })
 }
 
 /// A post of the model that tells the end of a watcher, or one of dogwatch that it could not.

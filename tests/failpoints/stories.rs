@@ -23,25 +23,20 @@ const HOUR_MS: u64 = 3_600_000;
 /// Completion, failure, timeout, steering, folding, another chat, a bot killed meanwhile.
 fn main_job(play: &mut Play) -> Told<()> {
     play.start()?;
-    play.say("watch alpha{} for 0.8")?;
-    play.posted("Started alpha")?;
-    play.say("say forty{}")?;
-    play.posted("Said forty")?;
+    play.ask("watch alpha{} for 0.8", "Started alpha")?;
+    play.ask("say forty{}", "Said forty")?;
     play.told("alpha")?;
-    play.say("fail broken{} and expire tardy{}")?;
-    play.posted("Started tardy")?;
-    play.say("watch steered{} for 0.01")?;
+    play.ask("fail broken{} and expire tardy{}", "Started tardy")?;
+    play.ask("watch steered{} for 0.01", "steered")?;
     play.told("steered")?;
-    play.say("pair castor{} pollux{}")?;
+    play.ask("pair castor{} pollux{}", "Started pollux")?;
     play.go_to("ops")?;
-    play.say("watch elsewhere{} for 0.2")?;
-    play.posted("Started elsewhere")?;
+    play.ask("watch elsewhere{} for 0.2", "Started elsewhere")?;
     play.go_to("main")?;
     play.told("elsewhere")?;
     play.told("castor")?;
     play.told("pollux")?;
-    play.say("watch bridge{} for 0.5")?;
-    play.posted("Started bridge")?;
+    play.ask("watch bridge{} for 0.5", "Started bridge")?;
     play.kill_bot()?;
     play.start()?;
     play.told("bridge")?;
@@ -52,54 +47,42 @@ fn main_job(play: &mut Play) -> Told<()> {
 /// Cancelled by the model and by a person, a turn stopped, everything stopped.
 fn stop(play: &mut Play) -> Told<()> {
     play.start()?;
-    play.say("watch meek{} for 30")?;
-    play.posted("Started meek")?;
+    play.ask("watch meek{} for 30", "Started meek")?;
     let id = play.id_of("meek")?;
-    play.say(&format!("end {id}"))?;
-    play.told("meek")?;
-    play.say("stubborn mule{}")?;
-    play.posted("Started mule")?;
+    play.ask(&format!("end {id}"), "Ended: ")?;
+    play.ask("stubborn mule{}", "Started mule")?;
     let id = play.id_of("mule")?;
     play.order(&format!("cancel {id}"))?;
-    play.say("slow first{}")?;
-    play.streams("Slow")?;
+    play.ask_long("slow first{}", "Slow")?;
     play.order("stop")?;
-    play.say("watch idler{} for 30")?;
-    play.posted("Started idler")?;
+    play.ask("watch idler{} for 30", "Started idler")?;
     play.say("slow second{}")?;
     play.order("stop all")?;
-    play.say("say back{}")?;
-    play.posted("Said back")
+    play.ask("say back{}", "Said back")
 }
 
 /// The model refuses a message and a notice, and is away for one call.
 fn dead_model(play: &mut Play) -> Told<()> {
     play.start()?;
-    play.say("unwell{}")?;
-    play.posted("I could not answer")?;
-    play.say("watch doomed{} for 0.1")?;
-    play.posted("Started doomed")?;
-    play.say("flaky hour{}")?;
-    play.posted("hour")?;
-    play.say("watch gamma{} for 0.1")?;
+    play.ask("unwell{}", "I could not answer")?;
+    play.ask("watch doomed{} for 0.1", "Started doomed")?;
+    play.ask("flaky hour{}", "hour")?;
+    play.ask("watch gamma{} for 0.1", "Started gamma")?;
     play.told("gamma")
 }
 
 /// A supervisor is killed, a deadline passes unheard, a post meets a closed terminal.
 fn lost(play: &mut Play) -> Told<()> {
     play.start()?;
-    play.say("watch orphan{} for 30")?;
-    play.posted("Started orphan")?;
+    play.ask("watch orphan{} for 30", "Started orphan")?;
     play.kill_shims();
     play.told("orphan")?;
-    play.say("watch asleep{} for 30")?;
-    play.posted("Started asleep")?;
+    play.ask("watch asleep{} for 30", "Started asleep")?;
     play.kill_bot()?;
     play.set_clock_ahead(HOUR_MS);
     play.start()?;
     play.told("asleep")?;
-    play.say("tell people of unheard{}")?;
-    play.posted("Started unheard")?;
+    play.ask("tell people of unheard{}", "Started unheard")?;
     play.stop_listening()?;
     play.start()?;
     play.told("unheard")
@@ -108,10 +91,15 @@ fn lost(play: &mut Play) -> Told<()> {
 /// What is past its retention goes, and the balance stays.
 fn old(play: &mut Play) -> Told<()> {
     play.start()?;
-    play.say("watch ancient{} for 0.1")?;
+    play.ask("watch ancient{} for 0.1", "Started ancient")?;
     play.told("ancient")?;
     play.leave()?;
+    play.set_clock_ahead(100 * 24 * HOUR_MS);
+    play.start()?;
+    play.books("the session to be forgotten", |books, _| books.sessions == 0)?;
+    play.leave()?;
+    // The first bot was buried by the second one, and so was forgotten only by the third.
     play.set_clock_ahead(200 * 24 * HOUR_MS);
     play.start()?;
-    play.forgotten()
+    play.books("bots to be forgotten", |books, deaths| books.nodes <= 2 + deaths)
 }
