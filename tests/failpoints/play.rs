@@ -289,23 +289,13 @@ impl Play {
     /// Says something until it is answered with this; again when another answer came, since the
     /// script has one thing to say at a time.
     pub(crate) fn ask(&mut self, line: &str, answer: &str) -> Told<()> {
-        self.say_until(line, |event| has(event, answer))
-    }
-
-    /// Likewise, until the answer has begun to come.
-    pub(crate) fn ask_long(&mut self, line: &str, begins: &str) -> Told<()> {
-        self.say_until(line, |event| has(event, begins) || streams(event, begins))
-    }
-
-    fn say_until(&mut self, line: &str, wanted: impl Fn(&Event) -> bool) -> Told<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let before = self.events.len();
+            let mut from = self.events.len();
             self.say(line)?;
-            let mut from = before;
             loop {
                 let new = &self.events[from..];
-                if new.iter().any(&wanted) {
+                if new.iter().any(|event| has(event, answer)) {
                     return Ok(());
                 }
                 if new.iter().any(|event| is_answer(event)) {
@@ -315,6 +305,37 @@ impl Play {
                 self.go_on(until).map_err(|error| format!("asking {line}: {error}"))?;
             }
             self.again += 1;
+        }
+    }
+
+    /// Says something and waits until a turn has begun.
+    pub(crate) fn say_into_turn(&mut self, line: &str) -> Told<()> {
+        self.say(line)?;
+        self.hear_until("a turn to begin", |event| {
+            matches!(event, Event::Progress { step: Step::Began { .. }, .. })
+        })
+    }
+
+    /// Waits until the last watcher whose name begins so has printed something.
+    pub(crate) fn prints(&mut self, name: &str) -> Told<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            self.order("watchers")?;
+            let printed = self.events.iter().rev().find_map(|event| match event {
+                Event::Command { reply: Reply::Watchers { live, .. }, .. } => Some(live),
+                _ => None,
+            });
+            let mut printed = printed.into_iter().flatten();
+            if printed.any(|work| work.name.starts_with(name) && work.last_line.is_some()) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!("{name} prints nothing"));
+            }
+            let look = Instant::now() + Duration::from_millis(50);
+            if matches!(self.hear(look)?, Came::Died) {
+                self.spawn();
+            }
         }
     }
 
@@ -473,11 +494,6 @@ impl Drop for Play {
 /// A post with this in it.
 pub(crate) fn has(event: &Event, text: &str) -> bool {
     matches!(event, Event::Post { text: said, .. } if said.contains(text))
-}
-
-fn streams(event: &Event, text: &str) -> bool {
-    matches!(event,
-        Event::Progress { step: Step::Text { text: piece }, .. } if piece.contains(text))
 }
 
 fn is_answer(event: &Event) -> bool {

@@ -7,17 +7,23 @@ use super::play::{Play, Told};
 pub(crate) struct Story {
     pub(crate) name: &'static str,
     pub(crate) chats: &'static [&'static str],
+    /// The points that it is for, where others are quicker with the rest; all if empty.
+    pub(crate) only: &'static [&'static str],
     pub(crate) run: fn(&mut Play) -> Told<()>,
 }
 
-pub(crate) const STORIES: [Story; 5] = [
-    Story { name: "main", chats: &["main", "ops"], run: main_job },
-    Story { name: "stop", chats: &["main"], run: stop },
-    Story { name: "dead", chats: &["main"], run: dead_model },
-    Story { name: "lost", chats: &["main"], run: lost },
-    Story { name: "old", chats: &["main"], run: old },
+pub(crate) const STORIES: [Story; 6] = [
+    Story { name: "overdue", chats: MAIN, only: OVERDUE, run: overdue },
+    Story { name: "main", chats: &["main", "ops"], only: &[], run: main_job },
+    Story { name: "stop", chats: MAIN, only: &[], run: stop },
+    Story { name: "dead", chats: MAIN, only: &[], run: dead_model },
+    Story { name: "lost", chats: MAIN, only: &[], run: lost },
+    Story { name: "old", chats: MAIN, only: OLD, run: old },
 ];
 
+const MAIN: &[&str] = &["main"];
+const OVERDUE: &[&str] = &["Adopt", "Complete", "DoneItem", "LeaseItem", "Overdue", "exit", "kill"];
+const OLD: &[&str] = &["Bury", "Forget", "ForgetNode", "Retire"];
 const HOUR_MS: u64 = 3_600_000;
 
 /// Completion, failure, timeout, steering, folding, another chat, a bot killed meanwhile.
@@ -51,12 +57,14 @@ fn stop(play: &mut Play) -> Told<()> {
     let id = play.id_of("meek")?;
     play.ask(&format!("end {id}"), "Ended: ")?;
     play.ask("stubborn mule{}", "Started mule")?;
+    play.prints("mule")?;
     let id = play.id_of("mule")?;
     play.order(&format!("cancel {id}"))?;
-    play.ask_long("slow first{}", "Slow")?;
+    play.say_into_turn("slow first{}")?;
     play.order("stop")?;
     play.ask("watch idler{} for 30", "Started idler")?;
-    play.say("slow second{}")?;
+    play.prints("idler")?;
+    play.say_into_turn("slow second{}")?;
     play.order("stop all")?;
     play.ask("say back{}", "Said back")
 }
@@ -71,21 +79,28 @@ fn dead_model(play: &mut Play) -> Told<()> {
     play.told("gamma")
 }
 
-/// A supervisor is killed, a deadline passes unheard, a post meets a closed terminal.
+/// A supervisor is killed, a post meets a closed terminal.
 fn lost(play: &mut Play) -> Told<()> {
     play.start()?;
     play.ask("watch orphan{} for 30", "Started orphan")?;
+    play.prints("orphan")?;
     play.kill_shims();
     play.told("orphan")?;
-    play.ask("watch asleep{} for 30", "Started asleep")?;
-    play.kill_bot()?;
-    play.set_clock_ahead(HOUR_MS);
-    play.start()?;
-    play.told("asleep")?;
     play.ask("tell people of unheard{}", "Started unheard")?;
     play.stop_listening()?;
     play.start()?;
     play.told("unheard")
+}
+
+/// A deadline passes that the home does not report: by the ledger's clock alone.
+fn overdue(play: &mut Play) -> Told<()> {
+    play.start()?;
+    play.ask("watch asleep{} for 50", "Started asleep")?;
+    play.prints("asleep")?;
+    play.kill_bot()?;
+    play.set_clock_ahead(HOUR_MS);
+    play.start()?;
+    play.told("asleep")
 }
 
 /// What is past its retention goes, and the balance stays.
