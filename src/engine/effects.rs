@@ -170,7 +170,7 @@ async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> 
 /// Asks for the end and waits for it, at most the grace; the result is delivered right here.
 async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
     let id = watch::resolve(&at.token.session, id)?;
-    let mut ends = engine.ends.subscribe();
+    let mut stirs = engine.stirs.subscribe();
     let operation =
         Cancel { session: at.token.session.clone(), execution: id.clone(), by: CancelledBy::Model };
     match engine.ledger.run(&operation).await {
@@ -200,7 +200,7 @@ async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
         }
         tokio::select! {
             // Lagging is a reason to look again as well.
-            _ = ends.recv() => {}
+            _ = stirs.recv() => {}
             () = engine.ports.clock.sleep_until(until) => {
                 return Ok((watch::cancelling(&execution), None));
             }

@@ -70,6 +70,7 @@ async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Resu
             }
         }
     };
+    let _nobody_listens = engine.stirs.send(session.clone());
     follow(engine, session, id, go).await
 }
 
@@ -121,7 +122,7 @@ pub(super) async fn report(
                     "an execution ended");
                 // A late one stands in the ledger as well, beside the end that came first.
                 engine.ports.launcher.settled(session, id).await;
-                let _ = engine.ends.send(());
+                let _ = engine.stirs.send(session.clone());
                 return;
             }
             Err(LedgerError::Refused(refusal)) => {

@@ -3,16 +3,14 @@
 
 use std::sync::Arc;
 
-use super::{Engine, LedgerError, home, watcher};
+use super::ledger::LedgerError;
+use super::{Engine, home, watcher};
 use crate::core::id::SessionId;
 use crate::core::ledger::node::{Beat, ForgetNode};
 use crate::core::ledger::session::{Forget, Overdue, Retire};
-use crate::core::ledger::{Aggregate, Index, Key};
+use crate::core::ledger::{Aggregate, Index};
 use crate::core::limits::RENEW_MS;
 use crate::ports::Member;
-
-/// A session with more rows than this is not looked at for retirement.
-const FRAME_ROWS_MAX: usize = 300;
 
 /// Begins to sweep.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -41,7 +39,7 @@ async fn overdue(engine: &Arc<Engine>, member: &Member) {
             if ended {
                 tracing::warn!(session.id = %session, execution.id = %operation.execution,
                     "the ledger ended an execution that its home did not");
-                let _ = engine.ends.send(());
+                let _ = engine.stirs.send(session.clone());
             }
         }
         Err(error) => {
@@ -56,7 +54,7 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
             let forget = Forget { session: session.clone(), keys: vec![member.key.clone()] };
             match engine.ledger.run(&forget).await {
                 Ok(0) => Ok(()),
-                Ok(_) => retire(engine, &member.aggregate, session).await,
+                Ok(_) => retire(engine, session).await,
                 Err(error) => Err(error),
             }
         }
@@ -69,19 +67,13 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
     }
 }
 
-/// Its ids are fixed by its numbers, so a session goes only when nothing but its frame is left: an
-/// item that outlived its turn would else be taken for a new one's.
-async fn retire(
-    engine: &Engine,
-    aggregate: &Aggregate,
-    session: &SessionId,
-) -> Result<(), LedgerError> {
-    let rows = engine.ports.store.rows(aggregate, None, FRAME_ROWS_MAX).await?;
-    let frame = |key: &Key| !key.as_str().contains('/') || key.as_str().starts_with("t/");
-    if rows.len() < FRAME_ROWS_MAX && rows.iter().all(|(key, _)| frame(key)) {
-        engine.ledger.run(&Retire { session: session.clone() }).await?;
+async fn retire(engine: &Arc<Engine>, session: &SessionId) -> Result<(), LedgerError> {
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ledger.store().rows(&aggregate, None, Retire::ROWS_MAX).await?;
+    match Retire::of(session, &rows) {
+        Some(retire) => engine.ledger.run(&retire).await.map(|_| ()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Where one boot holds the store, nobody asks whether it lives.

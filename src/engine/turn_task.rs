@@ -166,7 +166,7 @@ impl Task<'_> {
                 }
             } else {
                 let next = self.next(&mut asked, &mut calls, stop, handed_over).await;
-                let Some(input) = next else { return Ended::Lost };
+                let Some(input) = next else { return self.let_go().await };
                 handed_over |= input == Input::Shutdown;
                 input
             };
@@ -208,6 +208,15 @@ impl Task<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// A stop has ended this turn, so its lane is gone. If the stop was for the turn before, the
+    /// lane is given back and the turn goes on in a task that is not cancelled.
+    async fn let_go(&self) -> Ended {
+        match self.release(Why::Handover).await {
+            Act::Ended(ended) => ended,
+            Act::Nothing | Act::Ask(_) | Act::Input(_) => Ended::Lost,
         }
     }
 

@@ -205,7 +205,7 @@ fn end(play: &Play, books: &Books, execution: &Execution, stops: bool) -> Option
 fn spool(play: &Play) -> Vec<String> {
     let root = play.directory().join("data/spool");
     let list = |name: &str| fs::read_dir(root.join(name)).into_iter().flatten().flatten();
-    let unsettled = list("e").map(|entry| entry.path()).filter(|dir| !dir.join("settled").exists());
+    let unsettled = list("e").map(|entry| entry.path());
     let work = list("w").map(|entry| entry.path());
     unsettled
         .map(|dir| format!("{} is not settled", dir.display()))

@@ -270,6 +270,8 @@ fn without_spent(have: &Working, inbox: &Inbox) -> Inbox {
         let key = Key::chain(unread.chain);
         if unread.wakes && have.has(&key) {
             unread.wakes = have.get::<Chain>(&key).is_some_and(|chain| !chain.is_spent());
+            // What rides is never claimed, so not alone either; it must not stand in the way.
+            unread.solo &= unread.wakes;
         }
     }
     inbox
