@@ -25,6 +25,7 @@ use super::{exit_record, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{Ids, Launch};
 
 /// The script's file in its working directory.
@@ -234,6 +235,7 @@ impl Spool {
     /// Sets an entry aside, since the ledger has its record, and takes the script's directory away.
     pub(super) fn settle(&self, entry: &Entry, now: Timestamp) -> Result<(), EntryError> {
         remove(&entry.work)?;
+        failpoint!("settle.cleared");
         let Some(name) = entry.dir.file_name().filter(|_| entry.dir.exists()) else {
             return Ok(());
         };
