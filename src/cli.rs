@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError};
 use crate::console::End;
+#[cfg(feature = "failpoints")]
+use crate::failpoint;
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
 use crate::{app, audit, demo, doctor, tools, watch};
@@ -41,6 +43,13 @@ enum Command {
     CheckConfig(Report),
     /// Print the JSON Schemas of the tools and of the configuration
     Schema,
+    /// List the points at which a test may kill the bot (test builds only)
+    #[cfg(feature = "failpoints")]
+    Failpoints {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
     /// Supervise one script (internal)
     #[command(hide = true)]
     Shim {
@@ -51,7 +60,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Place {
-    /// The configuration file [default: the usual place, else defaults]
+    /// The configuration file [default: ~/.config/dogwatch/dogwatch.toml where there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -92,8 +101,12 @@ impl Cli {
                 return if usage { USAGE.into() } else { ExitCode::SUCCESS };
             }
         };
+        #[cfg(feature = "failpoints")]
+        failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            #[cfg(feature = "failpoints")]
+            Command::Failpoints { json } => print(&failpoints(json)),
             Command::Schema => {
                 let mut schemas = tools::schema();
                 if let Some(schemas) = schemas.as_object_mut() {
@@ -132,6 +145,17 @@ impl Cli {
             }),
         }
     }
+}
+
+#[cfg(feature = "failpoints")]
+fn failpoints(json: bool) -> String {
+    let points = failpoint::points();
+    if json {
+        let resting = failpoint::RESTING
+            .map(|(operation, why)| serde_json::json!({ "operation": operation, "why": why }));
+        return format!("{:#}", serde_json::json!({ "points": points, "resting": resting }));
+    }
+    points.into_iter().map(|point| point.name).collect::<Vec<_>>().join("\n")
 }
 
 fn check_config(report: &Report) -> ExitCode {

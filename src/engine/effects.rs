@@ -43,6 +43,12 @@ pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], cal
     Input::ToolDone { call: at.call, result, collect }
 }
 
+/// The result of a call whose task broke: what it did is not known.
+pub(super) fn broke_off(call: u32) -> Input {
+    let error = watch::unavailable("the tool broke off; its outcome is unknown");
+    Input::ToolDone { call, result: error.to_result(), collect: None }
+}
+
 fn away(error: &LedgerError) -> ToolError {
     watch::unavailable(&error.to_string())
 }

@@ -9,6 +9,7 @@ use crate::core::ledger::{
     Aggregate, Change, Finished, Key, Operation, Refusal, Revision, Rows, Situation, Step, step,
 };
 use crate::core::limits::{CONFLICT_RETRIES_MAX, LOAD_ROUNDS_MAX};
+use crate::failpoint;
 use crate::ports::{Applied, Clock, Ids, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
@@ -106,8 +107,10 @@ impl Ledger {
             }
             let (change, rows) = self.change(operation, &aggregate, base, finished);
             let revision = change.revision.clone();
+            failpoint!(O, "before");
             match self.apply(change).await? {
                 Applied::Applied | Applied::Already => {
+                    failpoint!(O, "after");
                     *kept = keep(Some(revision), rows);
                     return Ok(output);
                 }

@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a subject.
 
+mod cases;
 mod cli;
 mod console;
 mod contract_llm;

@@ -115,7 +115,11 @@ fn of_execution(execution: &Execution) -> Vec<(Index, u64)> {
             vec![(Index::Home(execution.home.clone()), 0), (Index::Due, execution.due_at.as_ms())]
         }
         State::Cancelling => {
-            vec![(Index::Home(execution.home.clone()), 1), (Index::Due, execution.due_at.as_ms())]
+            vec![
+                (Index::Home(execution.home.clone()), 0),
+                (Index::Wish(execution.home.clone()), 0),
+                (Index::Due, execution.due_at.as_ms()),
+            ]
         }
         State::Ended(_) => {
             expire(execution.ended_at.unwrap_or(execution.registered_at), RETENTION_MS)

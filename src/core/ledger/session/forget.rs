@@ -237,5 +237,5 @@ impl Operation for Retire {
 /// The rows that a session has once.
 fn frame() -> Vec<Key> {
     let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
-    lists.into_iter().chain([Key::head(), Key::summary()]).collect()
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }
