@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a subject.
 
+mod chat_llm;
 mod cli;
 mod console;
 mod contract_llm;

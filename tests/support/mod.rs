@@ -1,4 +1,5 @@
 //! What tests share: fakes at the wire and real processes.
 
+pub(crate) mod bot;
 pub(crate) mod fake_llm;
 pub(crate) mod manual_clock;
