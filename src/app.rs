@@ -200,7 +200,10 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     config.scripts_allowed()?;
     let store = Arc::new(Sqlite::open(&store_settings(&config))?);
     let _log = log(&config)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(store.now().await?));
+    let now = store.now().await?;
+    #[cfg(feature = "failpoints")]
+    let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(now));
     let ids: Arc<dyn Ids> = Arc::new(UlidIds);
     let tasks = TaskTracker::new();
     let stopped = shutdown::on_signals(&tasks)?;

@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError};
 use crate::console::End;
+#[cfg(feature = "failpoints")]
+use crate::failpoint;
 use crate::model::{PlaybookError, SettingsError};
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
@@ -42,6 +44,13 @@ enum Command {
     CheckConfig(Report),
     /// Print the JSON Schemas of the tools and of the configuration
     Schema,
+    /// List the points at which a test may kill the bot (test builds only)
+    #[cfg(feature = "failpoints")]
+    Failpoints {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
     /// Supervise one script (internal)
     #[command(hide = true)]
     Shim {
@@ -95,8 +104,12 @@ impl Cli {
         };
         // Both of TLS's providers may be linked one day, so the choice is made here.
         let _first = rustls::crypto::ring::default_provider().install_default();
+        #[cfg(feature = "failpoints")]
+        failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            #[cfg(feature = "failpoints")]
+            Command::Failpoints { json } => print(&failpoints(json)),
             Command::Schema => {
                 let mut schemas = tools::schema();
                 if let Some(schemas) = schemas.as_object_mut() {
@@ -135,6 +148,17 @@ impl Cli {
             }),
         }
     }
+}
+
+#[cfg(feature = "failpoints")]
+fn failpoints(json: bool) -> String {
+    let points = failpoint::points();
+    if json {
+        let resting = failpoint::RESTING
+            .map(|(operation, why)| serde_json::json!({ "operation": operation, "why": why }));
+        return format!("{:#}", serde_json::json!({ "points": points, "resting": resting }));
+    }
+    points.into_iter().map(|point| point.name).collect::<Vec<_>>().join("\n")
 }
 
 fn check_config(report: &Report) -> ExitCode {

@@ -316,15 +316,23 @@ pub trait Launcher: Send + Sync + 'static {
         session: &'a SessionId,
         execution: &'a ExecutionId,
     ) -> BoxFuture<'a, Result<(), LaunchError>>;
-    /// Everything in the spool. A `Held` one is watched from now on.
+    /// Everything in the spool that is not settled. A `Held` one is watched from now on.
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>>;
+    /// How one ended that was settled, while that is kept: for a store that went back in time.
+    fn recall<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Outcome>> {
+        Box::pin(std::future::ready(None))
+    }
     /// What it printed so far, `None` when the spool does not have it.
     fn glance<'a>(
         &'a self,
         session: &'a SessionId,
         execution: &'a ExecutionId,
     ) -> BoxFuture<'a, Option<Glance>>;
-    /// The record is safe in the ledger: the spool may forget it after `SPOOL_KEEP_MS`.
+    /// The record is safe in the ledger: the spool sets it aside, forgets it after `SPOOL_KEEP_MS`.
     fn settled<'a>(
         &'a self,
         session: &'a SessionId,
@@ -429,6 +437,9 @@ pub trait Desk: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Done, DeskError>>;
     /// Says what a session is doing.
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>>;
+    /// Sessions of which an execution was let run or ended, from now on. Lossy: who lagged looks
+    /// at all.
+    fn stirs(&self) -> broadcast::Receiver<SessionId>;
     /// What a running or ended execution printed.
     fn glance<'a>(
         &'a self,

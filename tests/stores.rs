@@ -7,9 +7,12 @@ mod stores {
     mod conformance;
     mod crash;
     mod dice;
+    mod ledger;
     mod model;
     mod pages;
     mod place;
     mod samples;
+    #[path = "../sim/mod.rs"]
+    mod sim;
     mod sqlite;
 }

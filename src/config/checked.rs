@@ -19,8 +19,8 @@ use super::{
     WatchConfig, agents,
 };
 use crate::core::limits::{
-    ATTEMPTS_MAX, CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS,
-    MODEL_CALLS_PER_TURN_MAX, MODEL_IDLE_MS, TOOL_CALLS_PER_TURN_MAX,
+    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
+    MODEL_IDLE_MS, TOOL_CALLS_PER_TURN_MAX,
 };
 use crate::core::nearest::echo;
 
@@ -305,7 +305,6 @@ pub(super) fn limits(
         chain_wakes: CHAIN_WAKES_MAX,
         chain_tokens: CHAIN_TOKENS_MAX,
         chain_spawns: CHAIN_SPAWNS_MAX,
-        attempts: ATTEMPTS_MAX,
     });
     let mut few = |key: &str, given, default, max| {
         checking.whole32(&format!("limits.{key}"), given, default, 1..=max)
@@ -316,21 +315,13 @@ pub(super) fn limits(
         few("tool_calls_per_turn", raw.tool_calls_per_turn, above.tool_calls_per_turn, 2_000);
     let chain_wakes = few("chain_wakes", raw.chain_wakes, above.chain_wakes, 10_000);
     let chain_spawns = few("chain_spawns", raw.chain_spawns, above.chain_spawns, 10_000);
-    let attempts = few("attempts", raw.attempts, above.attempts, 20);
     let chain_tokens = checking.whole(
         "limits.chain_tokens",
         raw.chain_tokens,
         above.chain_tokens,
         1_000..=1_000_000_000,
     );
-    Limits {
-        model_calls_per_turn,
-        tool_calls_per_turn,
-        chain_wakes,
-        chain_tokens,
-        chain_spawns,
-        attempts,
-    }
+    Limits { model_calls_per_turn, tool_calls_per_turn, chain_wakes, chain_tokens, chain_spawns }
 }
 
 fn console(raw: &RawConsole, data_dir: &Path, checking: &mut Checking<'_>) -> ConsoleConfig {

@@ -120,8 +120,6 @@ pub struct Limits {
     pub chain_tokens: u64,
     /// Executions of a chain.
     pub chain_spawns: u32,
-    /// Attempts at a turn.
-    pub attempts: u32,
 }
 
 /// Whether colours are used.

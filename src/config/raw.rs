@@ -117,8 +117,6 @@ pub(super) struct RawLimits {
     pub(super) chain_tokens: Option<i64>,
     /// Executions that may be started after one message of a person.
     pub(super) chain_spawns: Option<i64>,
-    /// Attempts at a turn before it is given up.
-    pub(super) attempts: Option<i64>,
 }
 
 /// Whether colours are used.

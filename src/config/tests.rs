@@ -172,7 +172,7 @@ grace_ms = 0
 
 [limits]
 chain_tokens = 9_999_999_999
-attempts = 0
+chain_spawns = 0
 
 [console]
 chat = "a b"
@@ -220,7 +220,7 @@ fn a_secret_is_only_a_reference_and_never_repeated() {
         assert!(!error.contains("hush"), "{error}");
     }
     insta::assert_snapshot!(texts.join("\n"));
-    let misplaced = errors("model = \"sk-hush\"\n[limits]\nattempts = \"sk-hush\"\n");
+    let misplaced = errors("model = \"sk-hush\"\n[limits]\nchain_spawns = \"sk-hush\"\n");
     assert!(!misplaced.contains("hush"), "{misplaced}");
 }
 
@@ -282,20 +282,20 @@ fn the_usual_file_is_read_when_none_is_named() {
 
 #[test]
 fn peer_a02_peer_a03_agents_have_names_and_each_its_own() {
-    let files = Files::new("[limits]\nattempts = 3\n")
+    let files = Files::new("[limits]\nchain_spawns = 3\n")
         .with("agents/a.toml", "name = \"ops\"\n[limits]\nchain_wakes = 7\n")
         .with("agents/b.toml", "\n  name = \"ops\"\n")
         .with("agents/c.toml", "name = \"Ops\"\nrole = \"readonly\"\n")
         .with("agents/d.toml", "name = \"\"\ntools = [\"watch\", \"shell\"]\n")
-        .with("agents/e.toml", "instructions = \"hi\"\n[limits]\nattempts = 21\n")
+        .with("agents/e.toml", "instructions = \"hi\"\n[limits]\nchain_spawns = 10001\n")
         .with("agents/notes.txt", "not an agent");
     insta::assert_snapshot!(files.errors());
 
-    let one = Files::new("agent = \"ops\"\n[limits]\nattempts = 3\n")
+    let one = Files::new("agent = \"ops\"\n[limits]\nchain_spawns = 3\n")
         .with("agents/a.toml", "name = \"ops\"\ntools = []\n[limits]\nchain_wakes = 7\n");
     let config = one.load().unwrap();
     let ops = config.default_agent().unwrap();
-    assert_eq!((ops.limits.chain_wakes, ops.limits.attempts), (7, 3));
+    assert_eq!((ops.limits.chain_wakes, ops.limits.chain_spawns), (7, 3));
     assert!(ops.tools.is_empty());
     let names: Vec<&str> = config.agents.iter().map(|agent| agent.name.as_str()).collect();
     assert_eq!(names, [BUILT_IN_AGENT, "ops"]);

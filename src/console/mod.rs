@@ -252,9 +252,10 @@ async fn converse(seat: Seat, reach: Reach, furniture: Furniture) -> Result<End,
         colour: settings.colour && settings.mode != Mode::Json,
         columns,
     };
+    let stirs = reach.desk.stirs();
     let talk = Talk::new(&settings, reach, Mouth { events, prompts });
     let mut showing = std::pin::pin!(screen.run(&mut signals, shown, looks_out));
-    let mut talking = std::pin::pin!(talk.run(Ears { heard: lines, looks }));
+    let mut talking = std::pin::pin!(talk.run(Ears { heard: lines, looks, stirs }));
     let end = tokio::select! {
         // The talk first: its greeting comes before what waits to be posted.
         biased;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::core::arrival::{Incoming, What};
@@ -42,6 +43,8 @@ pub(super) struct Ears {
     pub(super) heard: mpsc::Receiver<Heard>,
     /// Chats in which something happened.
     pub(super) looks: mpsc::Receiver<ChatName>,
+    /// Sessions whose watchers changed.
+    pub(super) stirs: broadcast::Receiver<SessionId>,
 }
 
 /// What goes out of it.
@@ -174,7 +177,6 @@ impl Talk {
     async fn hear(&mut self, ears: &mut Ears) -> End {
         let mut interrupted = false;
         loop {
-            let tick = self.tick();
             tokio::select! {
                 biased;
                 () = self.reach.stopped.cancelled() => return End::Stopped,
@@ -201,20 +203,21 @@ impl Talk {
                     }
                 }
                 Some(chat) = ears.looks.recv() => self.look(&chat).await,
-                () = tick => self.look_at_running().await,
+                stirred = ears.stirs.recv() => match stirred {
+                    Ok(session) => self.look_at_session(&session).await,
+                    Err(RecvError::Lagged(_)) => self.look_at_running().await,
+                    // Only with the desk, which this holds.
+                    Err(RecvError::Closed) => return End::Stopped,
+                },
             }
         }
     }
 
-    /// While something runs it is looked at as often as the sweep does; otherwise never.
-    fn tick(&self) -> impl Future<Output = ()> + use<> {
-        let sleep = (self.running_in_all() > 0)
-            .then(|| self.reach.clock.sleep_until(self.now().plus_ms(SWEEP_MS)));
-        async move {
-            match sleep {
-                Some(sleep) => sleep.await,
-                None => std::future::pending().await,
-            }
+    /// A chat that was never in front has nobody to be told.
+    async fn look_at_session(&mut self, session: &SessionId) {
+        let is_it = |chat: &&ChatName| chat.session().is_ok_and(|of_chat| of_chat == *session);
+        if let Some(chat) = self.chats.keys().find(is_it).cloned() {
+            self.look(&chat).await;
         }
     }
 

@@ -170,7 +170,9 @@ async fn never_started(
             continue;
         }
         take_over(engine, session, &execution, false).await?;
-        let outcome = Outcome::bare(Status::Lost, "never-started");
+        // Unless its end was told before, to a store that has forgotten it since.
+        let outcome = engine.ports.launcher.recall(session, &execution).await;
+        let outcome = outcome.unwrap_or_else(|| Outcome::bare(Status::Lost, "never-started"));
         home::report(engine, session, &execution, outcome).await;
         restored.ended += 1;
     }

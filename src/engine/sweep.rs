@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
+use super::ledger::LedgerError;
 use super::{Engine, home, watcher};
+use crate::core::id::SessionId;
 use crate::core::ledger::node::{Beat, ForgetNode};
 use crate::core::ledger::session::{Forget, Overdue, Retire};
 use crate::core::ledger::{Aggregate, Index};
@@ -37,7 +39,7 @@ async fn overdue(engine: &Arc<Engine>, member: &Member) {
             if ended {
                 tracing::warn!(session.id = %session, execution.id = %operation.execution,
                     "the ledger ended an execution that its home did not");
-                let _ = engine.ends.send(());
+                let _ = engine.stirs.send(session.clone());
             }
         }
         Err(error) => {
@@ -52,10 +54,7 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
             let forget = Forget { session: session.clone(), keys: vec![member.key.clone()] };
             match engine.ledger.run(&forget).await {
                 Ok(0) => Ok(()),
-                Ok(_) => {
-                    let retire = Retire { session: session.clone() };
-                    engine.ledger.run(&retire).await.map(|_| ())
-                }
+                Ok(_) => retire(engine, session).await,
                 Err(error) => Err(error),
             }
         }
@@ -65,6 +64,15 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
     };
     if let Err(error) = forgotten {
         tracing::debug!(aggregate = %member.aggregate, error = %error, "not forgotten");
+    }
+}
+
+async fn retire(engine: &Arc<Engine>, session: &SessionId) -> Result<(), LedgerError> {
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ledger.store().rows(&aggregate, None, Retire::ROWS_MAX).await?;
+    match Retire::of(session, &rows) {
+        Some(retire) => engine.ledger.run(&retire).await.map(|_| ()),
+        None => Ok(()),
     }
 }
 

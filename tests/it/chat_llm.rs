@@ -13,8 +13,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::bot::{Home, KEY};
 use crate::support::fake_llm::{FakeLlm, Gate, Reply, Seen, chunk};
+use crate::support::program::{Home, KEY};
 
 /// Long enough for a busy machine, short enough for a test of silence.
 const IDLE_MS: u64 = 2_000;

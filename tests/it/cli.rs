@@ -13,8 +13,8 @@ use dogwatch::{config, tools};
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::support::bot::{Home, KEY, Ran};
 use crate::support::fake_llm::{FakeLlm, Reply};
+use crate::support::program::{Home, KEY, Ran};
 
 const SCRIPTED: &str = "[watch]\nsandbox = \"off\"\n";
 const COMMANDS: [&str; 6] = ["demo", "chat", "audit", "doctor", "check-config", "schema"];
@@ -194,7 +194,7 @@ fn audit_proves_the_balance_beside_a_bot_that_runs() {
     let home = Home::new(SCRIPTED);
     let mut chat = home.chat(&["--json"]);
     chat.say("watch deployment x1");
-    chat.wait_for("\"state\":\"running\"");
+    chat.wait_for("\"event\":\"watcher\"");
     let ran = home.run_here(&["audit"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     insta::assert_snapshot!(ran.out);

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use dogwatch::core::budget::{ChainLeft, Limits};
 use dogwatch::core::execution::{CancelledBy, Kind, Notify, State};
-use dogwatch::core::id::{ExecutionId, Nonce, SupersessionKey};
+use dogwatch::core::id::{BootId, ExecutionId, Nonce, SupersessionKey};
+use dogwatch::core::ledger::Operation;
 use dogwatch::core::ledger::row::{Chain, Turn as TurnRow};
 use dogwatch::core::ledger::session::{
     Append, Cancel, CancelAnswer, Commit, New, Register, Release, Renew, Token, Why as Reason,
@@ -15,11 +16,13 @@ use dogwatch::core::transcript::{Call, Finish, Usage};
 use dogwatch::core::turn::{AfterCrash, Effect, Input, Rules, ToolRule, Turn, Why};
 use serde_json::{Value, json};
 
-use crate::world::{Ran, World};
+use super::world::{Ran, World};
 
 /// A turn under way on a node.
 pub(crate) struct Driver {
     pub(crate) node: usize,
+    /// The boot that claimed; its node may have another by now.
+    pub(crate) boot: BootId,
     pub(crate) token: Token,
     row: TurnRow,
     chain: u64,
@@ -31,7 +34,7 @@ pub(crate) struct Driver {
     pub(crate) over: bool,
 }
 
-fn rules(row: &TurnRow, chain: ChainLeft) -> Rules {
+fn rules(row: &TurnRow, chain: ChainLeft, resumed: bool) -> Rules {
     let tool = |name: &str, probe, ends_turn| ToolRule {
         name: name.into(),
         probe,
@@ -45,7 +48,7 @@ fn rules(row: &TurnRow, chain: ChainLeft) -> Rules {
         tool("look", true, false),
         tool("stay_silent", false, true),
     ];
-    Rules { tools, origin: row.origin, limits: Limits::default(), chain }
+    Rules { tools, origin: row.origin, limits: Limits::default(), chain, resumed }
 }
 
 fn left(chain: &Chain) -> ChainLeft {
@@ -58,9 +61,11 @@ impl Driver {
         let chain = world.chain(&token.session, row.chain);
         let left = chain.as_ref().map_or(ChainLeft { tokens: 0, wakes: 0, spawns: 0 }, left);
         let log = world.log(&token.session, row.base, row.len);
-        let (machine, effects) = Turn::begin(rules(&row, left), world.now(), log);
+        let resumed = log.first().is_some_and(|(_, first)| first.fence < token.fence);
+        let (machine, effects) = Turn::begin(rules(&row, left, resumed), world.now(), log);
         Self {
             node,
+            boot: world.boot(node),
             token,
             chain: row.chain,
             row,
@@ -87,23 +92,31 @@ impl Driver {
                     return;
                 }
             }
-        } else if world.rng.chance(3) && !world.draining {
+        } else if world.rng.chance(2) && !world.draining() {
+            // A driver that commits before its time is refused.
+            let rash = Commit { token: self.token.clone(), posts: vec!["rash".into()] };
+            self.over = self.run(world, &rash).is_ok();
+            None
+        } else if world.rng.chance(3) && !world.draining() {
             Some(Input::Shutdown)
         } else if let Some(tools) = self.asked {
             self.asked = None;
-            Some(answer(world, tools))
+            if world.poison_of(&self.token).is_some_and(|text| text.contains("deadly")) {
+                self.over = true;
+                return world.crash_of(self.node);
+            }
+            Some(self.answer(world, tools))
         } else if !self.running.is_empty() {
             let i = world.rng.below(self.running.len());
             let (entry, no, call) = self.running.remove(i);
-            match self.tool(world, entry, no, &call) {
-                Some(input) => Some(input),
-                None => {
-                    self.running.push((entry, no, call));
-                    return;
-                }
+            let done = self.tool(world, entry, no, &call);
+            if done.is_none() {
+                self.running.push((entry, no, call));
+                return;
             }
+            done
         } else {
-            let _ = world.run(self.node, &Renew { token: self.token.clone() });
+            let _ = self.run(world, &Renew { token: self.token.clone() });
             None
         };
         if let Some(input) = input {
@@ -128,13 +141,13 @@ impl Driver {
                     take,
                     nonce: Nonce::new(format!("k{}", world.fresh())).unwrap(),
                 };
-                let appended = world.run(self.node, &append)?;
+                let appended = self.run(world, &append)?;
                 self.chain = appended.chain.no;
                 let chain = left(&appended.chain);
                 return Ok(Some(Input::Appended { entries: appended.entries, chain }));
             }
             Effect::Commit { posts } => {
-                world.run(self.node, &Commit { token: self.token.clone(), posts })?;
+                self.run(world, &Commit { token: self.token.clone(), posts })?;
                 self.over = true;
             }
             Effect::Release(why) => {
@@ -145,12 +158,16 @@ impl Driver {
                     Why::Fatal { what } => Reason::Fatal(what),
                     Why::Handover => Reason::Handover,
                 };
-                world.run(self.node, &Release { token: self.token.clone(), why })?;
+                self.run(world, &Release { token: self.token.clone(), why })?;
                 self.over = true;
             }
             Effect::Progress(_) => {}
         }
         Ok(None)
+    }
+
+    fn run<O: Operation>(&self, world: &mut World, op: &O) -> Result<O::Output, Ran> {
+        world.run_as(self.node, Some(&self.token), op)
     }
 
     /// `None`: its answer was lost, it is sent again.
@@ -173,7 +190,7 @@ impl Driver {
                     by: CancelledBy::Model,
                 };
                 match world.run(self.node, &cancel) {
-                    Ok(CancelAnswer::Cancelling(_)) => world.end_process(self.node, &session, &id),
+                    Ok(CancelAnswer::Cancelling(_)) => world.end_process(&session, &id),
                     Ok(CancelAnswer::Over(_)) | Err(Ran::Refused(_)) => {}
                     Err(Ran::Lost) => return None,
                 }
@@ -204,42 +221,50 @@ impl Driver {
             kind: Kind::Script,
             name: format!("test {n}"),
             notify: *notify.get(n % notify.len()).unwrap(),
-            key: (n % 4 == 0).then(|| SupersessionKey::new("the one").unwrap()),
+            key: n.is_multiple_of(4).then(|| SupersessionKey::new("the one").unwrap()),
             timeout_ms: 20_000,
             home: world.home(self.node),
-            boot: world.boot(self.node),
+            boot: self.boot.clone(),
         };
-        let registered = world.run(self.node, &register)?;
-        if registered.fresh {
+        let registered = self.run(world, &register)?;
+        if registered.fresh && world.boot(self.node) == self.boot {
             world.launch(self.node, &self.token.session, &registered.id);
         }
         Ok(registered.id)
     }
-}
 
-fn answer(world: &mut World, tools: bool) -> Input {
-    if !world.draining && world.rng.chance(12) {
-        let what = "as the dice say".to_owned();
-        return Input::ModelFailed(match world.rng.below(4) {
-            0 => ModelError::Outage { what, retry_after_ms: None },
-            1 => ModelError::Refused { what },
-            _ => ModelError::Garbled { what },
-        });
-    }
-    let word = world.fresh();
-    let mut calls = vec![];
-    let wanted = if world.draining { 10 } else { 55 };
-    if tools && world.rng.chance(wanted) {
-        for _ in 0..=world.rng.below(3) {
-            let names = ["start", "start", "start", "cancel", "look", "stay_silent", "no_such"];
-            let name = world.rng.pick(&names).unwrap();
-            let name = if world.draining { "look" } else { name };
-            let arguments = format!("{{\"n\":{}}}", world.rng.below(1_000));
-            calls.push(Call { id: "same".into(), name: name.into(), arguments });
+    fn answer(&self, world: &mut World, tools: bool) -> Input {
+        if world.poison_of(&self.token).is_some() {
+            let what = "as the poison does".to_owned();
+            return Input::ModelFailed(if world.rng.chance(50) {
+                ModelError::Refused { what }
+            } else {
+                ModelError::Garbled { what }
+            });
         }
+        if !world.draining() && world.rng.chance(12) {
+            let what = "as the dice say".to_owned();
+            return Input::ModelFailed(match world.rng.below(4) {
+                0 => ModelError::Outage { what, retry_after_ms: None },
+                1 => ModelError::Refused { what },
+                _ => ModelError::Garbled { what },
+            });
+        }
+        let number = world.fresh();
+        let mut calls = vec![];
+        let wanted = if world.draining() { 10 } else { 55 };
+        if tools && world.rng.chance(wanted) {
+            for _ in 0..=world.rng.below(3) {
+                let names = ["start", "start", "start", "cancel", "look", "stay_silent", "no_such"];
+                let name = world.rng.pick(&names).unwrap();
+                let name = if world.draining() { "look" } else { name };
+                let arguments = format!("{{\"n\":{}}}", world.rng.below(1_000));
+                calls.push(Call { id: "same".into(), name: name.into(), arguments });
+            }
+        }
+        let finish = if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
+        let tokens = if world.rng.chance(2) { 1_500_000 } else { 100 };
+        let usage = Usage { input_tokens: tokens, output_tokens: 1, reported: true };
+        Input::Answered(Answer { text: format!("word {number}"), calls, finish, usage })
     }
-    let finish = if calls.is_empty() { Finish::Stop } else { Finish::ToolCalls };
-    let tokens = if world.rng.chance(2) { 1_500_000 } else { 100 };
-    let usage = Usage { input_tokens: tokens, output_tokens: 1, reported: true };
-    Input::Answered(Answer { text: format!("word {word}"), calls, finish, usage })
 }

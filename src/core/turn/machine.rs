@@ -79,7 +79,7 @@ impl Turn {
         turn.learn(log);
         let lost = turn.lost();
         let effects = if lost.is_empty() {
-            turn.advance()
+            turn.resume()
         } else {
             turn.phase = Phase::Working { running: BTreeSet::new(), ended: lost };
             turn.hand_over().into_iter().collect()
@@ -126,6 +126,15 @@ impl Turn {
             self.fold.read(&self.rules, no, &entry);
             self.log.push((no, entry));
         }
+    }
+
+    /// A person who wrote since the last attempt is heard before the model is asked again.
+    fn resume(&mut self) -> Vec<Effect> {
+        let asks = self.rules.resumed && self.fold.next() == Next::Ask;
+        if asks && self.fold.last_word(&self.rules.limits).is_none() && !self.chain.is_spent() {
+            return vec![self.write(Vec::new(), true)];
+        }
+        self.advance()
     }
 
     fn advance(&mut self) -> Vec<Effect> {

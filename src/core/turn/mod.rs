@@ -61,6 +61,8 @@ pub struct Rules {
     pub limits: Limits,
     /// What is left of its chain when it is claimed.
     pub chain: ChainLeft,
+    /// An earlier attempt began it, so there may be arrivals that it has not taken.
+    pub resumed: bool,
 }
 
 /// An entry to be appended.

@@ -8,7 +8,7 @@ use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::{ChainNo, EntryNo, ExecutionId, Nonce};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Turn};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
-use crate::core::limits::{CARRIED_PER_TURN_MAX, LEASE_MS};
+use crate::core::limits::{CARRIED_PER_TURN_MAX, LEASE_MS, PEOPLE_UNREAD_MAX};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Entry};
 
@@ -165,7 +165,7 @@ impl Append {
         }
         let mut carries = vec![];
         if let Some(execution) = &new.collect
-            && let Some(seq) = collect(rows, turn.no, execution)
+            && let Some(seq) = collect(rows, turn, execution)
         {
             let execution = Some(execution.clone());
             turn.carried.push(Carried { seq, execution, collect: true });
@@ -242,21 +242,28 @@ impl Append {
 }
 
 /// Binds a completion to the turn, out of its place in the inbox; `None` when it was delivered
-/// before or there is none.
-fn collect(rows: &mut Working, turn: u64, execution: &ExecutionId) -> Option<u64> {
+/// before, there is none, or it is another person's, whose turn it still wakes; nor when the turn is
+/// full: then it comes with a later one.
+fn collect(rows: &mut Working, turn: &Turn, execution: &ExecutionId) -> Option<u64> {
     let receipt = rows.get::<Execution>(&Key::execution(execution))?.model.clone();
     let ModelReceipt::Arrival(seq) = receipt else { return None };
-    let arrival = rows.edit::<Arrival>(&Key::arrival(seq))?;
-    if arrival.standing != Standing::Pending {
+    if room(turn) == 0 {
         return None;
     }
-    arrival.standing = Standing::Offered(turn);
+    let arrival = rows.edit::<Arrival>(&Key::arrival(seq))?;
+    if arrival.standing != Standing::Pending || arrival.principal != turn.principal {
+        return None;
+    }
+    arrival.standing = Standing::Offered(turn.no);
     let inbox = rows.edit::<Inbox>(&Key::inbox())?;
     inbox.notices.retain(|unread| unread.seq != seq);
     Some(seq)
 }
 
-/// Arrivals that this turn may still take: what ends it touches every one of them.
+/// Arrivals that this turn may still take: what ends it touches every one of them, and those that
+/// the model has not answered may all go back into the inbox.
 fn room(turn: &Turn) -> usize {
-    CARRIED_PER_TURN_MAX.saturating_sub(turn.carried.len())
+    let unseen = turn.carried.len().saturating_sub(turn.seen);
+    let carried = CARRIED_PER_TURN_MAX.saturating_sub(turn.carried.len());
+    carried.min(PEOPLE_UNREAD_MAX.saturating_sub(unseen))
 }

@@ -51,7 +51,8 @@ impl Operation for Claim {
 
     fn needs(&self, have: &Working) -> Vec<Key> {
         let mut keys = vec![Key::head(), Key::inbox(), Key::tails()];
-        if !have.has(&Key::head()) {
+        // A runner may keep the one without the other.
+        if !have.has(&Key::head()) || !have.has(&Key::inbox()) {
             return keys;
         }
         if let Some(key) = open_turn_key(have) {
@@ -270,6 +271,8 @@ fn without_spent(have: &Working, inbox: &Inbox) -> Inbox {
         let key = Key::chain(unread.chain);
         if unread.wakes && have.has(&key) {
             unread.wakes = have.get::<Chain>(&key).is_some_and(|chain| !chain.is_spent());
+            // What rides is never claimed, so not alone either; it must not stand in the way.
+            unread.solo &= unread.wakes;
         }
     }
     inbox

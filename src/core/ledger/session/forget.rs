@@ -5,11 +5,14 @@ use super::entry_keys;
 use crate::core::arrival::Body;
 use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::SessionId;
-use crate::core::ledger::row::{Head, Holder, Inbox, Live, Tails, Turn};
+use crate::core::ledger::row::{Head, Holder, Live, Turn};
 use crate::core::ledger::{
     Aggregate, Class, Index, Key, Operation, Refusal, Row, Situation, Working, index_of,
 };
 use crate::core::limits::FORGET_ROWS_MAX;
+
+/// Rows that every session may have.
+const FRAME_ROWS: usize = 5;
 
 /// Forgets rows that the index `expire` names; what is not due is left alone.
 #[derive(Debug, Clone)]
@@ -123,6 +126,7 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             Row::Head(_)
             | Row::Inbox(_)
             | Row::Live(_)
+            | Row::Recent(_)
             | Row::Tails(_)
             | Row::Summary(_)
             | Row::Turn(_)
@@ -154,11 +158,46 @@ fn forget_turn(rows: &mut Working, key: &Key, turn: &Turn) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX) + usize::from(whole)
 }
 
-/// Removes a session of which nothing is left but its frame.
+/// Removes a session of which nothing is left but its frame and lines of no turn.
 #[derive(Debug, Clone)]
 pub struct Retire {
-    /// The session.
-    pub session: SessionId,
+    session: SessionId,
+    /// As it was when nothing else was left: whatever adds a row changes it.
+    head: Head,
+}
+
+impl Retire {
+    /// From a listing of all its rows; `None` where something else is left. A session is never
+    /// removed from under rows that are kept: their numbers would be given again.
+    pub fn of(session: &SessionId, rows: &[(Key, Row)]) -> Option<Self> {
+        if rows.len() > FRAME_ROWS + FORGET_ROWS_MAX {
+            return None;
+        }
+        let mut head = None;
+        for (_, row) in rows {
+            match row {
+                Row::Head(row) => head = Some(row.clone()),
+                Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => {}
+                Row::Turn(_)
+                | Row::Arrival(_)
+                | Row::Execution(_)
+                | Row::StartKey(_)
+                | Row::Holder(_)
+                | Row::Dedupe(_)
+                | Row::Chain(_)
+                | Row::Item(_)
+                | Row::Beat(_) => return None,
+            }
+        }
+        Some(Self { session: session.clone(), head: head? })
+    }
+
+    /// How many rows a listing must be able to show.
+    pub const ROWS_MAX: usize = FRAME_ROWS + FORGET_ROWS_MAX + 1;
+
+    fn log(&self) -> impl Iterator<Item = Key> {
+        entry_keys(self.head.log_first, self.head.tlen.saturating_sub(self.head.log_first))
+    }
 }
 
 impl Operation for Retire {
@@ -172,39 +211,26 @@ impl Operation for Retire {
         Class { durable: false, admits: false }
     }
 
-    fn needs(&self, have: &Working) -> Vec<Key> {
-        let mut keys = vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()];
-        if have.has(&Key::head()) {
-            let head = have.head();
-            let count = head.tlen.saturating_sub(head.log_first).min(FORGET_ROWS_MAX as u64);
-            keys.extend(entry_keys(head.log_first, count));
-            keys.push(Key::turn(head.turns));
-            keys.push(Key::chain(head.chain));
-        }
+    fn needs(&self, _: &Working) -> Vec<Key> {
+        let mut keys = frame();
+        keys.extend(self.log());
         keys
     }
 
     /// Answers whether the session is gone.
     fn decide(&self, _: &Situation, rows: &mut Working) -> Result<bool, Refusal> {
-        let head = rows.head();
-        let rests = head.open.is_none()
-            && head.lane.is_none()
-            && head.tlen.saturating_sub(head.log_first) <= FORGET_ROWS_MAX as u64
-            // Its last turn and its last chain are forgotten, so nothing happened for long.
-            && rows.row(&Key::turn(head.turns)).is_none()
-            && rows.row(&Key::chain(head.chain)).is_none()
-            && rows.get::<Inbox>(&Key::inbox()).is_none_or(|i| *i == Inbox::default())
-            && rows.get::<Live>(&Key::live()).is_none_or(|live| live.0.is_empty())
-            && rows.get::<Tails>(&Key::tails()).is_none_or(|tails| tails.0.is_empty());
-        if !rests {
+        if rows.get::<Head>(&Key::head()).is_none_or(|head| *head != self.head) {
             return Ok(false);
         }
-        for key in entry_keys(head.log_first, head.tlen.saturating_sub(head.log_first)) {
-            rows.delete(&key);
-        }
-        for key in [Key::inbox(), Key::live(), Key::tails(), Key::summary(), Key::head()] {
+        for key in self.log().chain(frame()) {
             rows.delete(&key);
         }
         Ok(true)
     }
+}
+
+/// The rows that a session has once.
+fn frame() -> Vec<Key> {
+    let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }

@@ -1,0 +1,174 @@
+//! The end of a world: the faults stop, everything runs to quiescence, time passes, all is
+//! forgotten.
+
+use dogwatch::core::arrival::{Arrival, Incoming, Standing, What};
+use dogwatch::core::execution::{Address, Execution, ModelReceipt, State};
+use dogwatch::core::id::{DedupeKey, Principal, SessionId};
+use dogwatch::core::ledger::audit::audit;
+use dogwatch::core::ledger::node::ForgetNode;
+use dogwatch::core::ledger::row::{Head, Inbox, Live, RowType};
+use dogwatch::core::ledger::session::{Forget, Retire};
+use dogwatch::core::ledger::{Aggregate, Index, Key};
+use dogwatch::core::limits::RETENTION_MS;
+
+use super::world::World;
+
+/// Rounds of the drain; a world that needs more hangs.
+const DRAIN_ROUNDS_MAX: u32 = 4_000;
+
+impl World {
+    /// The faults stop; everything runs to quiescence; one message a person takes the riders.
+    pub(crate) fn drain(&mut self) {
+        // In some worlds what is over is forgotten while other things still wait.
+        if self.rng.chance(15) {
+            self.clock.advance(RETENTION_MS + 86_400_000);
+            self.forget();
+        }
+        self.clock.advance(1);
+        self.history.facts.drained_from = Some(self.now());
+        for i in 0..self.nodes.len() {
+            if !self.nodes[i].up {
+                self.boot_up(i);
+            }
+        }
+        self.run_dry();
+        // Sent after every stop.
+        self.clock.advance(1);
+        for session in self.sessions.clone() {
+            for who in ["ann", "bob"] {
+                let incoming = Incoming {
+                    keys: vec![DedupeKey::new(format!("last-{}", self.fresh())).unwrap()],
+                    what: What::Message { text: "and now?".into() },
+                    principal: Principal::new(who).unwrap(),
+                    address: Address { surface: "sim".into(), thread: session.to_string() },
+                    source_at: self.now(),
+                };
+                self.accept(&session, &incoming);
+            }
+        }
+        self.run_dry();
+        for session in self.sessions.clone() {
+            self.final_checks(&session);
+        }
+        self.compare();
+        if self.rng.chance(30) {
+            self.outlive();
+        }
+    }
+
+    fn run_dry(&mut self) {
+        for _ in 0..DRAIN_ROUNDS_MAX {
+            if self.is_dry() {
+                return;
+            }
+            for _ in 0..4 {
+                self.claim();
+                self.drive();
+            }
+            self.launch_one();
+            self.exit_one();
+            self.report_one();
+            self.deliver();
+            self.sweep();
+            self.clock.advance(400);
+            for i in 0..self.nodes.len() {
+                self.beat(i);
+            }
+            self.look_after_nodes();
+        }
+        let rows: Vec<_> = self
+            .sessions
+            .iter()
+            .map(|s| {
+                let inbox = self.row::<Inbox>(s, &Key::inbox());
+                (s, self.row::<Head>(s, &Key::head()), inbox, self.row::<Live>(s, &Key::live()))
+            })
+            .collect();
+        panic!("the world does not come to rest: {rows:#?}");
+    }
+
+    fn is_dry(&mut self) -> bool {
+        self.drivers.retain(|driver| !driver.over);
+        let index = |world: &Self, index| !world.members(&index, u64::MAX).is_empty();
+        let busy = index(self, Index::Ready)
+            || index(self, Index::Due)
+            || index(self, Index::Outbox)
+            || index(self, Index::Relay);
+        !busy && self.drivers.is_empty()
+    }
+
+    /// Every completion has exactly one fate, everybody who wrote was read or told.
+    fn final_checks(&self, session: &SessionId) {
+        let rows = self.history.snapshot(&Aggregate::Session(session.clone()));
+        let balance = audit(&rows);
+        assert!(balance.is_even(), "{balance:#?}");
+        assert_eq!((balance.live, balance.pending, balance.offered), (0, 0, 0), "{session}");
+        let inbox = self.row::<Inbox>(session, &Key::inbox()).unwrap_or_default();
+        assert_eq!(inbox, Inbox::default(), "somebody is not read");
+        for arrival in rows.values().filter_map(Arrival::of) {
+            match &arrival.standing {
+                Standing::Settled { .. } | Standing::Withdrawn => {}
+                Standing::Pending | Standing::Offered(_) => panic!("{arrival:?} has no fate"),
+            }
+        }
+        for execution in rows.values().filter_map(Execution::of) {
+            assert!(matches!(execution.state, State::Ended(_)), "{} lives", execution.id);
+            assert_ne!(execution.model, ModelReceipt::None, "{} has no receipt", execution.id);
+        }
+    }
+
+    /// Past every retention nothing is left, and what comes then finds an empty house.
+    fn outlive(&mut self) {
+        self.clock.advance(RETENTION_MS + 86_400_000);
+        self.forget();
+        for session in self.sessions.clone() {
+            // A session that never had anything to forget but a stop's note keeps that.
+            let rows = self.history.snapshot(&Aggregate::Session(session.clone()));
+            let rows: Vec<_> = rows.into_iter().collect();
+            let frame = rows.is_empty() || Retire::of(&session, &rows).is_some();
+            assert!(frame, "{session} outlived everything: {rows:#?}");
+        }
+        let left = self.members(&Index::Expire, u64::MAX);
+        assert!(left.is_empty(), "not forgotten: {left:?}");
+        for _ in 0..6 {
+            self.say();
+        }
+        self.run_dry();
+    }
+
+    fn retire(&mut self, node: usize, session: &SessionId) {
+        let rows = self.history.snapshot(&Aggregate::Session(session.clone()));
+        let rows: Vec<_> = rows.into_iter().collect();
+        if let Some(retire) = Retire::of(session, &rows) {
+            let _gone = self.run(node, &retire).unwrap();
+        }
+    }
+
+    /// As the sweep does: row by row, until nothing is left to do.
+    fn forget(&mut self) {
+        let now = self.now();
+        let before = self.history.facts.drained_from.replace(now);
+        for _ in 0..5_000 {
+            let node = self.up().unwrap_or(0);
+            let mut done = 0;
+            for member in self.members(&Index::Expire, self.now().as_ms()) {
+                match &member.aggregate {
+                    Aggregate::Session(session) => {
+                        let (session, keys) = (session.clone(), vec![member.key]);
+                        let forget = Forget { session: session.clone(), keys };
+                        done += self.run(node, &forget).unwrap();
+                        self.retire(node, &session);
+                    }
+                    Aggregate::Node(boot) => {
+                        let boot = boot.clone();
+                        done += usize::from(self.run(node, &ForgetNode { boot }).unwrap());
+                    }
+                }
+            }
+            if done == 0 {
+                break;
+            }
+        }
+        self.history.facts.drained_from = before;
+    }
+}

@@ -1,0 +1,212 @@
+//! What people and turns do: messages, edits, stops, cancels, claims, driving turns.
+
+use dogwatch::core::arrival::{Incoming, What};
+use dogwatch::core::execution::{Address, CancelledBy, Scope};
+use dogwatch::core::id::{ClaimId, DedupeKey, Nonce, PressId, Principal, SessionId, StopId};
+use dogwatch::core::ledger::row::Head;
+use dogwatch::core::ledger::session::{
+    Accept, Accepted, Allowance, Cancel, Claim, Claimed, Compact, Stop,
+};
+use dogwatch::core::ledger::{Index, Key, Refusal};
+use dogwatch::core::limits::LEASE_MS;
+use dogwatch::core::time::Timestamp;
+
+use super::driver::Driver;
+use super::world::{Ran, World};
+
+impl World {
+    fn incoming(&mut self, session: &SessionId, what: What) -> Incoming {
+        let mut keys = vec![DedupeKey::new(format!("ts-{}", self.fresh())).unwrap()];
+        if self.rng.chance(50) {
+            keys.push(DedupeKey::new(format!("id-{}", self.fresh())).unwrap());
+        }
+        // A repeat by one of its keys, with another one new.
+        let known = self.keys.get(session).cloned().unwrap_or_default();
+        if let Some(old) = self.rng.pick(&known)
+            && self.rng.chance(20)
+        {
+            keys.push(old);
+        }
+        let back_ms = if self.rng.chance(20) { 60_000 } else { 0 };
+        let who = if self.rng.chance(80) { "ann" } else { "bob" };
+        Incoming {
+            keys,
+            what,
+            principal: Principal::new(who).unwrap(),
+            address: Address { surface: "sim".into(), thread: session.to_string() },
+            source_at: Timestamp::from_ms(self.now().as_ms() - back_ms),
+        }
+    }
+
+    pub(super) fn accept(&mut self, session: &SessionId, incoming: &Incoming) {
+        let Some(node) = self.up() else { return };
+        let accept = Accept {
+            session: session.clone(),
+            incoming: incoming.clone(),
+            chain: Allowance { wakes: 6, tokens: 2_000_000, spawns: 30 },
+        };
+        let known = self.keys.get(session).cloned().unwrap_or_default();
+        let repeats = incoming.keys.iter().any(|key| known.contains(key));
+        let is_message = matches!(incoming.what, What::Message { .. });
+        let mut answer = self.run(node, &accept);
+        let first = answer.clone();
+        // A sender that got no answer sends again.
+        while answer == Err(Ran::Lost) {
+            let Some(node) = self.up() else { return };
+            answer = self.run(node, &accept);
+        }
+        self.tell(&format!("accept {session} {:?} -> {answer:?}", incoming.what));
+        match answer {
+            Ok(Accepted::New(seq) | Accepted::Late(seq) | Accepted::Duplicate(seq)) => {
+                self.history.accepted(session, seq);
+                self.keys.entry(session.clone()).or_default().extend(incoming.keys.clone());
+            }
+            Ok(Accepted::Changed(_) | Accepted::Ignored) | Err(_) => {}
+        }
+        let new = matches!(answer, Ok(Accepted::New(_) | Accepted::Late(_)));
+        let kept = self.history.forgotten.is_empty();
+        assert!(!(new && repeats && kept), "{:?} was taken before", incoming.keys);
+        match answer {
+            Ok(Accepted::Duplicate(_)) if repeats && first == answer => {
+                self.count("a duplicate by a second key");
+            }
+            Ok(Accepted::Late(_)) => self.count("a late message in the log"),
+            Ok(Accepted::New(seq)) if is_message => {
+                let inbox = self.row(session, &Key::inbox());
+                let inbox: dogwatch::core::ledger::row::Inbox = inbox.unwrap_or_default();
+                if inbox.people.iter().any(|unread| unread.seq == seq && !unread.wakes) {
+                    self.count("a late message that rides");
+                }
+            }
+            Ok(
+                Accepted::New(_)
+                | Accepted::Duplicate(_)
+                | Accepted::Changed(_)
+                | Accepted::Ignored,
+            )
+            | Err(_) => {}
+        }
+    }
+
+    pub(super) fn say(&mut self) {
+        let session = self.session();
+        let words = ["poison", "poison", "deadly poison"];
+        let poison = self.rng.pick(&words).filter(|_| self.rng.chance(5));
+        let word = poison.unwrap_or("message");
+        let text = format!("{word} {}", self.fresh());
+        let incoming = self.incoming(&session, What::Message { text });
+        self.accept(&session, &incoming);
+    }
+
+    pub(super) fn change_message(&mut self) {
+        let session = self.session();
+        let known = self.keys.get(&session).cloned().unwrap_or_default();
+        let Some(of) = self.rng.pick(&known) else { return };
+        let what = if self.rng.chance(50) {
+            What::Edit { of, text: format!("edited {}", self.fresh()) }
+        } else {
+            What::Deletion { of }
+        };
+        let incoming = self.incoming(&session, what);
+        self.accept(&session, &incoming);
+    }
+
+    pub(super) fn claim(&mut self) {
+        let Some(node) = self.up() else { return };
+        let now = self.now().as_ms();
+        let early = self.setting.sole || self.rng.chance(5);
+        let until = if early { now + LEASE_MS } else { now };
+        let ready = self.members(&Index::Ready, until);
+        let Some(member) = self.rng.pick(&ready) else { return };
+        let session = member.aggregate.session().unwrap().clone();
+        // One task of a boot runs a session.
+        let boot = self.boot(node);
+        if self.drivers.iter().any(|d| d.node == node && d.token.session == session && !d.over) {
+            return;
+        }
+        let claim = Claim {
+            session: session.clone(),
+            boot,
+            claim: ClaimId::new(self.fresh()).unwrap(),
+            nonce: Nonce::new(format!("k{}", self.fresh())).unwrap(),
+        };
+        let mut answer = self.run(node, &claim);
+        if answer == Err(Ran::Lost) {
+            if self.rng.chance(30) || !self.nodes[node].up || self.boot(node) != claim.boot {
+                return;
+            }
+            answer = self.run(node, &claim);
+        }
+        self.tell(&format!("claim {session} by {node} -> {answer:?}"));
+        match answer {
+            Ok(Claimed::Turn(token, row)) if self.boot(node) == claim.boot => {
+                let driver = Driver::resume(self, node, token, *row);
+                self.drivers.push(driver);
+            }
+            Err(Ran::Refused(Refusal::NotYet(_))) => self.count("a claim too early"),
+            Err(Ran::Refused(Refusal::Busy(_) | Refusal::Idle)) => self.count("a claim refused"),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    pub(super) fn drive(&mut self) {
+        if self.drivers.is_empty() {
+            return self.claim();
+        }
+        let i = self.rng.below(self.drivers.len());
+        let mut driver = self.drivers.swap_remove(i);
+        for _ in 0..=self.rng.below(4) {
+            if driver.over {
+                break;
+            }
+            driver.act(self);
+        }
+        // A boot that ended in between has taken its drivers along, where it was alone.
+        let alive = self.nodes[driver.node].up && self.boot(driver.node) == driver.boot;
+        if !driver.over && (alive || !self.setting.sole) {
+            self.drivers.push(driver);
+        }
+    }
+
+    pub(super) fn stop(&mut self) {
+        let Some(node) = self.up() else { return };
+        let session = self.session();
+        let scope = if self.rng.chance(50) { Scope::All } else { Scope::Turn };
+        let stop = Stop {
+            session: session.clone(),
+            scope,
+            stop: StopId::new(self.fresh()).unwrap(),
+            source_at: self.now(),
+            by: Principal::new("ann").unwrap(),
+        };
+        if scope == Scope::All {
+            *self.history.facts.stops_of_all.entry(session.clone()).or_default() += 1;
+        }
+        let mut answer = self.run(node, &stop);
+        while answer == Err(Ran::Lost) {
+            let Some(node) = self.up() else { return };
+            answer = self.run(node, &stop);
+        }
+        self.tell(&format!("stop {scope:?} {session} -> {answer:?}"));
+    }
+
+    pub(super) fn cancel(&mut self) {
+        let Some(node) = self.up() else { return };
+        let session = self.session();
+        let Some(execution) = self.rng_live(&session) else { return };
+        let by = CancelledBy::Person {
+            principal: Principal::new("ann").unwrap(),
+            press: PressId::new(self.fresh()).unwrap(),
+        };
+        let _ = self.run(node, &Cancel { session, execution, by });
+    }
+
+    pub(super) fn compact(&mut self) {
+        let Some(driver) = self.drivers.last() else { return };
+        let (node, token) = (driver.node, driver.token.clone());
+        let head: Head = self.row(&token.session, &Key::head()).unwrap_or_default();
+        let upto = head.tlen - self.rng.below(3).min(usize::try_from(head.tlen).unwrap()) as u64;
+        let compact = Compact { token: token.clone(), upto, summary: "so far".into() };
+        let _ = self.run_as(node, Some(&token), &compact);
+    }
+}

@@ -1,0 +1,83 @@
+//! The ledger over every store: random sequences of operations by several nodes and by one boot at
+//! a time, duplicated, tried again after a lost answer, conflicting, interleaved, the store closed
+//! and opened again between any two steps. After every apply every invariant holds, and at the end
+//! the store has just the rows and the index entries that were written.
+
+use std::sync::Arc;
+
+use dogwatch::ports::Store;
+
+use super::place::{InMemory, OnDisk, Place};
+use super::sim::{self, Reach, Runner, Setting, schedule};
+
+impl sim::Place for InMemory {
+    fn store(&self) -> Arc<dyn Store> {
+        Place::store(self)
+    }
+
+    fn reopen(&mut self) {
+        Place::reopen(self);
+    }
+
+    fn lose_power(&mut self) -> bool {
+        self.store.lose_power();
+        true
+    }
+}
+
+impl sim::Place for OnDisk {
+    fn store(&self) -> Arc<dyn Store> {
+        Place::store(self)
+    }
+
+    fn reopen(&mut self) {
+        Place::reopen(self);
+    }
+
+    /// What a cut log loses is shown by the store's own tests.
+    fn lose_power(&mut self) -> bool {
+        false
+    }
+}
+
+fn schedules<P: Place + sim::Place + 'static>(seeds: std::ops::Range<u64>, sole: bool) {
+    let mut reach = Reach::default();
+    for seed in seeds {
+        for runner in [Runner::Engine, Runner::Plain] {
+            reach.add(&schedule(Setting { seed, sole, runner }, Box::new(P::new())));
+        }
+    }
+    reach.expect(&[
+        "a node crashed",
+        "a stale holder refused",
+        "a turn buried",
+        "a turn committed",
+        "a turn resumed",
+        "a turn stopped",
+        "an answer lost",
+        "an execution ended by its home",
+    ]);
+    if !sole {
+        reach.expect(&["a conflict", "a lane taken over", "a node buried"]);
+    }
+}
+
+#[test]
+fn worlds_of_several_nodes_in_memory() {
+    schedules::<InMemory>(10_000..10_040, false);
+}
+
+#[test]
+fn worlds_of_one_boot_in_memory() {
+    schedules::<InMemory>(10_000..10_040, true);
+}
+
+#[test]
+fn worlds_of_several_nodes_on_disk() {
+    schedules::<OnDisk>(20_000..20_020, false);
+}
+
+#[test]
+fn worlds_of_one_boot_on_disk() {
+    schedules::<OnDisk>(20_000..20_020, true);
+}
