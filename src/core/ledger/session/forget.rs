@@ -12,7 +12,7 @@ use crate::core::ledger::{
 use crate::core::limits::FORGET_ROWS_MAX;
 
 /// Rows that every session may have.
-const FRAME_ROWS: usize = 5;
+const FRAME_ROWS: usize = 6;
 
 /// Forgets rows that the index `expire` names; what is not due is left alone.
 #[derive(Debug, Clone)]
@@ -177,7 +177,12 @@ impl Retire {
         for (_, row) in rows {
             match row {
                 Row::Head(row) => head = Some(row.clone()),
-                Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => {}
+                Row::Inbox(_)
+                | Row::Live(_)
+                | Row::Recent(_)
+                | Row::Tails(_)
+                | Row::Summary(_)
+                | Row::Entry(_) => {}
                 Row::Turn(_)
                 | Row::Arrival(_)
                 | Row::Execution(_)
