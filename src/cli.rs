@@ -60,7 +60,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Place {
-    /// The configuration file [default: the usual place, else defaults]
+    /// The configuration file [default: ~/.config/dogwatch/dogwatch.toml where there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -168,18 +168,18 @@ fn schedules(seeds: u64, kind: (bool, Runner)) {
 }
 
 #[test]
-fn several_nodes_lose_and_double_nothing() {
+fn worlds_of_several_nodes_lose_and_double_nothing() {
     schedules(SEEDS, (false, Runner::Plain));
 }
 
 #[test]
-fn one_boot_at_a_time_loses_and_doubles_nothing() {
+fn worlds_of_one_boot_lose_and_double_nothing() {
     schedules(SEEDS, (true, Runner::Plain));
 }
 
 /// With the mailboxes and the kept rows of the engine.
 #[test]
-fn the_engines_runner_loses_and_doubles_nothing() {
+fn worlds_of_the_engines_runner_lose_and_double_nothing() {
     schedules(SEEDS_OF_ENGINE, (false, Runner::Engine));
     schedules(SEEDS_OF_ENGINE, (true, Runner::Engine));
 }

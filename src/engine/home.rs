@@ -128,6 +128,10 @@ pub(super) async fn report(
             Err(LedgerError::Refused(refusal)) => {
                 tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
                     "an end is not taken");
+                if refusal == Refusal::Unknown {
+                    // Nobody will ask for it: it is kept for a day, then it goes.
+                    engine.ports.launcher.settled(session, id).await;
+                }
                 return;
             }
             Err(error) => {

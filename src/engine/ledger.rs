@@ -203,7 +203,7 @@ fn pair(
 
 /// Keeps the rows that nearly every operation needs; the others are many and rarely needed twice.
 fn keep(revision: Option<Revision>, rows: Rows) -> Kept {
-    let frame = [Key::head(), Key::inbox(), Key::live(), Key::tails()];
+    let frame = [Key::head(), Key::inbox(), Key::live(), Key::recent(), Key::tails()];
     let rows = rows.into_iter().filter(|(key, _)| {
         frame.contains(key) || ["u/", "c/"].iter().any(|list| key.as_str().starts_with(list))
     });

@@ -32,7 +32,10 @@ use crate::failpoint;
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
     /// Somebody ran it by hand.
-    #[error("`dogwatch shim` is internal: the bot starts it, with the directory's lock as stdin")]
+    #[error(
+        "dogwatch: `shim` is internal: the bot starts it, one for each script; there is nothing to \
+         be done by hand, `dogwatch --help` lists what is"
+    )]
     NotForYou,
     /// The system refused something.
     #[error("the shim cannot {what}: {source}")]

@@ -12,7 +12,7 @@ use crate::core::ledger::{
 use crate::core::limits::FORGET_ROWS_MAX;
 
 /// Rows that every session may have.
-const FRAME_ROWS: usize = 5;
+const FRAME_ROWS: usize = 6;
 
 /// Forgets rows that the index `expire` names; what is not due is left alone.
 #[derive(Debug, Clone)]
@@ -130,6 +130,7 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             Row::Head(_)
             | Row::Inbox(_)
             | Row::Live(_)
+            | Row::Recent(_)
             | Row::Tails(_)
             | Row::Summary(_)
             | Row::Turn(_)
@@ -189,7 +190,12 @@ impl Retire {
             }
             match row {
                 Row::Head(row) => head = Some(row.clone()),
-                Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => {}
+                Row::Inbox(_)
+                | Row::Live(_)
+                | Row::Recent(_)
+                | Row::Tails(_)
+                | Row::Summary(_)
+                | Row::Entry(_) => {}
                 Row::Turn(_)
                 | Row::Arrival(_)
                 | Row::Execution(_)
@@ -245,6 +251,8 @@ impl Operation for Retire {
     }
 }
 
+/// The rows that a session has once.
 fn frame() -> Vec<Key> {
-    vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()]
+    let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }
