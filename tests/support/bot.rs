@@ -407,14 +407,21 @@ impl Bot {
     pub(crate) async fn pass(&self, ms: u64) {
         self.clock.jump(ms);
         let home = Home::Spool(self.running().launcher.spool());
-        let indexes = [
+        let mut indexes = vec![];
+        for index in [
             Index::Ready,
             Index::Outbox,
             Index::Relay,
             Index::Due,
             Index::Expire,
             Index::Wish(home),
-        ];
+        ] {
+            // Nobody reads an index in which nothing is due. This look is none that counts.
+            let first = self.running().store.members(&index, u64::MAX, None, 1).await.unwrap();
+            if first.iter().any(|member| member.score <= self.clock.now().as_ms()) {
+                indexes.push(index);
+            }
+        }
         let read = self.hand.read_up_to(self.clock.now(), &indexes);
         patiently(self, "a sweep", read).await;
     }
