@@ -192,8 +192,11 @@ pub enum Progress {
     },
     /// A piece of text came.
     Text(String),
-    /// The text so far will not be the answer: the call failed or tools follow.
+    /// The text so far will not be the answer: tools follow.
     Discarded,
+    /// The text so far is a whole answer, to be posted when the turn is over. The model may be
+    /// asked again before that.
+    Whole,
     /// A tool runs.
     Tool {
         /// Its name.
@@ -201,11 +204,12 @@ pub enum Progress {
     },
     /// The turn is over; its posts come by the outbox.
     Ended,
-    /// The attempt failed; it is tried again, or given up.
+    /// The attempt failed, and its text so far is void; it is tried again, or given up.
     Failed {
         /// One line why.
         what: String,
-        /// When it is tried again; `None` when it is given up.
+        /// When it is tried again; `None` when the turn is over. Who must hear of that is told by
+        /// a post.
         again_at: Option<Timestamp>,
     },
 }
@@ -312,15 +316,23 @@ pub trait Launcher: Send + Sync + 'static {
         session: &'a SessionId,
         execution: &'a ExecutionId,
     ) -> BoxFuture<'a, Result<(), LaunchError>>;
-    /// Everything in the spool. A `Held` one is watched from now on.
+    /// Everything in the spool that is not settled. A `Held` one is watched from now on.
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>>;
+    /// How one ended that was settled, while that is kept: for a store that went back in time.
+    fn recall<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Outcome>> {
+        Box::pin(std::future::ready(None))
+    }
     /// What it printed so far, `None` when the spool does not have it.
     fn glance<'a>(
         &'a self,
         session: &'a SessionId,
         execution: &'a ExecutionId,
     ) -> BoxFuture<'a, Option<Glance>>;
-    /// The record is safe in the ledger: the spool may forget it after `SPOOL_KEEP_MS`.
+    /// The record is safe in the ledger: the spool sets it aside, forgets it after `SPOOL_KEEP_MS`.
     fn settled<'a>(
         &'a self,
         session: &'a SessionId,
@@ -425,6 +437,9 @@ pub trait Desk: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Done, DeskError>>;
     /// Says what a session is doing.
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>>;
+    /// Sessions of which an execution was let run or ended, from now on. Lossy: who lagged looks
+    /// at all.
+    fn stirs(&self) -> broadcast::Receiver<SessionId>;
     /// What a running or ended execution printed.
     fn glance<'a>(
         &'a self,

@@ -30,7 +30,7 @@
 //! {"event":"post","chat":…,"text":…,"sort":"answer|woken|human|failure","item":…,
 //!  "may_repeat":false,"at":…}
 //! {"event":"progress","chat":…,"kind":"began","turn":3,"synthetic":true,"at":…}
-//! {"event":"progress","chat":…,"kind":"text","text":…} | "discarded" | "ended"
+//! {"event":"progress","chat":…,"kind":"text","text":…} | "discarded" | "whole" | "ended"
 //!  | "tool","name":… | "failed","what":…,"again_at":…|null      lossy: never the only source
 //! {"event":"watcher","chat":…,"id":…,"name":…,"state":…,"elapsed_ms":…,"timeout_ms":…,
 //!  "ending":…,"at":…}                                         seen to run, or to be over
@@ -252,9 +252,10 @@ async fn converse(seat: Seat, reach: Reach, furniture: Furniture) -> Result<End,
         colour: settings.colour && settings.mode != Mode::Json,
         columns,
     };
+    let stirs = reach.desk.stirs();
     let talk = Talk::new(&settings, reach, Mouth { events, prompts });
     let mut showing = std::pin::pin!(screen.run(&mut signals, shown, looks_out));
-    let mut talking = std::pin::pin!(talk.run(Ears { heard: lines, looks }));
+    let mut talking = std::pin::pin!(talk.run(Ears { heard: lines, looks, stirs }));
     let end = tokio::select! {
         // The talk first: its greeting comes before what waits to be posted.
         biased;

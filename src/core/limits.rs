@@ -7,6 +7,8 @@ pub const LEASE_MS: u64 = 15_000;
 pub const RENEW_MS: u64 = 5_000;
 /// How often what no event woke is looked for.
 pub const SWEEP_MS: u64 = 5_000;
+/// When rows past their retention that are still held are looked at again.
+pub const FORGET_AGAIN_MS: u64 = 3_600_000;
 /// Attempts at a turn before it is buried.
 pub const ATTEMPTS_MAX: u32 = 5;
 /// First wait after a failed attempt; it doubles.
@@ -86,7 +88,9 @@ pub const STORE_READERS: usize = 4;
 pub const STORE_BUSY_MS: u64 = 5_000;
 /// Hints kept for a slow listener; it hears of the rest by the sweep.
 pub const HINTS_KEPT_MAX: usize = 1_024;
-/// A sleeper looks at the clock this often, so that a suspended machine makes nobody late.
+/// Sessions that stirred, kept for a slow listener; it looks at all when it missed some.
+pub const STIRS_KEPT_MAX: usize = 64;
+/// Where the kernel has no timer that counts suspension, a sleeper looks at the clock this often.
 pub const CLOCK_LOOK_MS: u64 = 1_000;
 /// How long ended rows are kept.
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
@@ -100,6 +104,8 @@ pub const LOAD_ROUNDS_MAX: usize = 3;
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
 /// Stop ids a session remembers.
 pub const STOPS_KEPT_MAX: usize = 8;
+/// Executions that are over and still listed.
+pub const ENDED_LISTED_MAX: usize = 10;
 /// Late facts an execution keeps.
 pub const LATE_FACTS_MAX: usize = 4;
 /// An outbox item is given up after so long.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::broadcast;
 
 use super::{Engine, LedgerError, effects, home};
 use crate::core::arrival::{Incoming, What};
@@ -165,6 +166,10 @@ impl Desk for FrontDesk {
 
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>> {
         async move { self.look(session).await.map_err(|error| away(&error)) }.boxed()
+    }
+
+    fn stirs(&self) -> broadcast::Receiver<SessionId> {
+        self.0.stirs.subscribe()
     }
 
     fn glance<'a>(

@@ -7,7 +7,7 @@ use super::{Engine, LedgerError, watcher};
 use crate::core::execution::{Execution, Outcome, State, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::row::RowType;
-use crate::core::ledger::session::{Complete, Completed, Go, Started};
+use crate::core::ledger::session::{Complete, Go, Started};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::BACKOFF_MS_MAX;
 use crate::ports::{ExitSink, Launch, Member, StoreError};
@@ -70,6 +70,7 @@ async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Resu
             }
         }
     };
+    let _nobody_listens = engine.stirs.send(session.clone());
     follow(engine, session, id, go).await
 }
 
@@ -119,15 +120,18 @@ pub(super) async fn report(
                 tracing::info!(session.id = %session, execution.id = %id,
                     status = complete.outcome.status.word(), completed = ?completed,
                     "an execution ended");
-                if completed != Completed::Late {
-                    engine.ports.launcher.settled(session, id).await;
-                }
-                let _ = engine.ends.send(());
+                // A late one stands in the ledger as well, beside the end that came first.
+                engine.ports.launcher.settled(session, id).await;
+                let _ = engine.stirs.send(session.clone());
                 return;
             }
             Err(LedgerError::Refused(refusal)) => {
                 tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
                     "an end is not taken");
+                if refusal == Refusal::Unknown {
+                    // Nobody will ask for it: it is kept for a day, then it goes.
+                    engine.ports.launcher.settled(session, id).await;
+                }
                 return;
             }
             Err(error) => {

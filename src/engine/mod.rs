@@ -24,6 +24,7 @@ use crate::core::budget::Limits;
 use crate::core::execution::Home;
 use crate::core::id::{BootId, SessionId};
 use crate::core::ledger::session::Allowance;
+use crate::core::limits::STIRS_KEPT_MAX;
 use crate::core::redact::Redactor;
 use crate::ports::{Channel, Clock, Ids, Launcher, Model, Store};
 use crate::tools::Wiring;
@@ -94,8 +95,8 @@ pub struct Engine {
     ready: Notify,
     /// Items that are being delivered here.
     delivering: Mutex<HashSet<String>>,
-    /// Somebody waits for the end of an execution.
-    ends: tokio::sync::broadcast::Sender<()>,
+    /// An execution of this session was let run or ended.
+    stirs: tokio::sync::broadcast::Sender<SessionId>,
 }
 
 impl Engine {
@@ -119,7 +120,7 @@ impl Engine {
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
-            ends: tokio::sync::broadcast::channel(16).0,
+            stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
         })
     }
 

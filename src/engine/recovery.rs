@@ -123,11 +123,14 @@ async fn adopt(
             // The ledger has ended it; its process has not heard.
             engine.ports.launcher.kill(&session, &execution).await?;
         }
-        (Err(LedgerError::Refused(Refusal::Unknown | Refusal::Fenced)), found) => {
+        (Err(LedgerError::Refused(refusal @ (Refusal::Unknown | Refusal::Fenced))), found) => {
             let name = execution.within(&session);
             tracing::warn!(execution.id = %name, "the store does not know a spool entry");
             if found == Found::Held {
                 engine.ports.launcher.kill(&session, &execution).await?;
+            } else if refusal == Refusal::Unknown {
+                // Kept for a day, then it goes.
+                engine.ports.launcher.settled(&session, &execution).await;
             }
             restored.unknown.push(name);
         }
@@ -167,7 +170,9 @@ async fn never_started(
             continue;
         }
         take_over(engine, session, &execution, false).await?;
-        let outcome = Outcome::bare(Status::Lost, "never-started");
+        // Unless its end was told before, to a store that has forgotten it since.
+        let outcome = engine.ports.launcher.recall(session, &execution).await;
+        let outcome = outcome.unwrap_or_else(|| Outcome::bare(Status::Lost, "never-started"));
         home::report(engine, session, &execution, outcome).await;
         restored.ended += 1;
     }

@@ -1,6 +1,7 @@
 //! Keeps rows. Owns the row stores behind `ports::Store`, the envelope of a stored row and the
 //! clocks that count the store's time. Must not know turns, executions or any operation.
 
+mod alarm;
 pub mod codec;
 pub mod manual;
 pub mod memory;

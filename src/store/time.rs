@@ -6,12 +6,15 @@
 //! lose the time it slept. It is not kept on disk: a wall clock that was set back between two
 //! starts makes the store's time go back by as much, and what is due comes later by as much.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
 use nix::time::{ClockId, clock_gettime};
 use ulid::Ulid;
 
+use super::alarm::Alarm;
 use crate::core::limits::CLOCK_LOOK_MS;
 use crate::core::time::Timestamp;
 use crate::ports::{Clock, Ids};
@@ -55,36 +58,58 @@ impl Count {
     fn at(self, boot_ms: u64) -> Timestamp {
         self.base.plus_ms(boot_ms.saturating_sub(self.boot_ms))
     }
+
+    /// The machine's time at `at`.
+    fn boot_at(self, at: Timestamp) -> u64 {
+        self.boot_ms.saturating_add(at.since_ms(self.base))
+    }
 }
 
-/// The clock of a real process: the store's time.
-#[derive(Debug, Clone, Copy)]
-pub struct SystemClock(Count);
+/// The clock of a real process: the store's time. Clones are the same clock.
+#[derive(Clone)]
+pub struct SystemClock {
+    count: Count,
+    /// `None` where the kernel gives no such timer.
+    alarm: Option<Arc<Alarm>>,
+}
 
 impl SystemClock {
     /// Goes on from the store's `now()`, asked once at start.
     pub fn from_store(now: Timestamp) -> Self {
-        Self(Count::from(now))
+        let alarm = Alarm::start().map(Arc::new).inspect_err(|error| {
+            tracing::warn!(%error, "the kernel gives no timer; sleepers look at the clock instead");
+        });
+        Self { count: Count::from(now), alarm: alarm.ok() }
+    }
+}
+
+impl fmt::Debug for SystemClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SystemClock").field(&self.count).finish()
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        self.0.now()
+        self.count.now()
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
-        let count = self.0;
-        Box::pin(async move {
-            loop {
-                let left_ms = at.since_ms(count.now());
-                if left_ms == 0 {
-                    return;
-                }
-                // The runtime's timer stands still while the machine is suspended.
-                tokio::time::sleep(Duration::from_millis(left_ms.min(CLOCK_LOOK_MS))).await;
-            }
-        })
+        match &self.alarm {
+            Some(alarm) => Box::pin(alarm.until(self.count.boot_at(at))),
+            None => Box::pin(look_until(self.count, at)),
+        }
+    }
+}
+
+/// The runtime's timer stands still while the machine is suspended, so the clock is looked at.
+async fn look_until(count: Count, at: Timestamp) {
+    loop {
+        let left_ms = at.since_ms(count.now());
+        if left_ms == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(left_ms.min(CLOCK_LOOK_MS))).await;
     }
 }
 
@@ -119,6 +144,9 @@ mod tests {
         clock.sleep_until(at).await;
         assert!(clock.now() >= at);
         clock.sleep_until(Timestamp::ZERO).await;
+        let at = clock.now().plus_ms(3);
+        look_until(clock.count, at).await;
+        assert!(clock.now() >= at);
     }
 
     #[test]

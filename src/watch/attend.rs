@@ -1,9 +1,10 @@
-//! The bot's side of one shim: a task that keeps a connection to it, passes orders on, looks now
-//! and then whether it answers, and reports its end. Must not know what an execution is for.
+//! The bot's side of one shim: a task that keeps a connection to it, passes orders on, notices when
+//! they are not answered, and reports its end. While nothing is asked it only waits for the end of
+//! the connection: a thousand quiet shims cost nothing. Must not know what an execution is for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -18,6 +19,7 @@ use super::spool::Entry;
 use crate::core::execution::{Outcome, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::Found;
 
 /// First wait between two looks at a shim that is neither there nor gone; it doubles.
@@ -28,8 +30,25 @@ const AGAIN_FIRST_MS: u64 = 20;
 pub(super) struct Handle {
     /// What the shim is to be told.
     pub(super) orders: mpsc::Sender<Order>,
+    /// What is known of it.
+    pub(super) sign: Arc<Sign>,
+}
+
+/// What is known of a shim without asking it.
+#[derive(Debug, Default)]
+pub(super) struct Sign {
     /// It does not answer.
-    pub(super) stalled: Arc<AtomicBool>,
+    pub(super) stalled: AtomicBool,
+    /// Its process, 0 while there is no connection. Only to look at: it may be gone.
+    pid: AtomicI32,
+}
+
+impl Sign {
+    /// Somebody stopped it, so that it would not answer. Blocking.
+    pub(super) fn is_stopped(&self) -> bool {
+        let pid = self.pid.load(Ordering::Relaxed);
+        pid != 0 && ctl::is_stopped(pid)
+    }
 }
 
 /// The task of one shim.
@@ -39,7 +58,7 @@ pub(super) struct Attendant {
     pub(super) execution: ExecutionId,
     pub(super) entry: Entry,
     pub(super) orders: mpsc::Receiver<Order>,
-    pub(super) stalled: Arc<AtomicBool>,
+    pub(super) sign: Arc<Sign>,
     /// Sent on a connection that broke before they were answered.
     pub(super) unheard: Vec<Order>,
     /// Who ended the shim, should it leave no record.
@@ -61,6 +80,8 @@ struct Line {
     peer: Option<Peer>,
     /// The orders that were not answered yet, and when they were sent.
     asked: VecDeque<(Order, Timestamp)>,
+    /// When it is looked whether they are.
+    check_at: Option<Timestamp>,
 }
 
 impl Attendant {
@@ -80,7 +101,8 @@ impl Attendant {
                 Stretch::Released => return None,
                 Stretch::Gone => {}
             }
-            self.stalled.store(false, Ordering::Relaxed);
+            self.sign.stalled.store(false, Ordering::Relaxed);
+            self.sign.pid.store(0, Ordering::Relaxed);
             if let Some(outcome) = self.judge().await {
                 if let Some(mut shim) = shim {
                     let _reaped = shim.wait().await;
@@ -119,13 +141,12 @@ impl Attendant {
             return Stretch::Gone;
         };
         let mut line = Line::new(stream);
+        self.sign.pid.store(line.peer.as_ref().map_or(0, Peer::pid), Ordering::Relaxed);
         for order in std::mem::take(&mut self.unheard) {
-            line.send(order, shared.clock.now()).await;
+            self.ask(&mut line, order).await;
         }
-        let mut check_at = shared.clock.now().plus_ms(shared.timing.check_ms);
         loop {
             let kill_at = line.kill_due(shared.timing.answer_ms);
-            let wake_at = kill_at.map_or(check_at, |due| due.min(check_at));
             let mut bytes = [0; LINE_BYTES_MAX];
             tokio::select! {
                 () = shared.stop.cancelled() => return Stretch::Released,
@@ -136,20 +157,30 @@ impl Attendant {
                     }
                     self.hear(&mut line, &bytes);
                 }
-                Some(order) = self.orders.recv() => line.send(order, shared.clock.now()).await,
-                () = shared.clock.sleep_until(wake_at) => {
+                Some(order) = self.orders.recv() => self.ask(&mut line, order).await,
+                () = shared.sleep_until(kill_at.into_iter().chain(line.check_at).min()) => {
                     let now = shared.clock.now();
                     if kill_at.is_some_and(|due| due <= now) {
                         self.suspect = Suspect::Ourselves;
                         line.kill();
                     }
-                    if check_at <= now {
-                        check_at = now.plus_ms(shared.timing.check_ms);
-                        self.check(&mut line, now).await;
+                    if line.check_at.is_some_and(|due| due <= now) {
+                        line.check_at = Some(now.plus_ms(shared.timing.check_ms));
+                        self.check(&line);
                     }
                 }
             }
         }
+    }
+
+    /// Passes an order on. A question adds nothing while an answer is owed anyway.
+    async fn ask(&self, line: &mut Line, order: Order) {
+        if order == Order::Probe && !line.asked.is_empty() {
+            return;
+        }
+        let now = self.shared.clock.now();
+        line.check_at.get_or_insert(now.plus_ms(self.shared.timing.answer_ms));
+        line.send(order, now).await;
     }
 
     /// Each line answers the oldest order. The last one, that the record is written, answers none,
@@ -158,23 +189,20 @@ impl Attendant {
         for _ in bytes.iter().filter(|byte| **byte == b'\n') {
             line.asked.pop_front();
         }
-        if line.asked.is_empty() && self.stalled.swap(false, Ordering::Relaxed) {
+        if !line.asked.is_empty() {
+            return;
+        }
+        line.check_at = None;
+        if self.sign.stalled.swap(false, Ordering::Relaxed) {
             let (session, execution) = (&self.session, &self.execution);
             tracing::info!(%session, %execution, "the supervisor of a script answers again");
         }
     }
 
-    /// Asks for an answer, or wakes who owes one for too long.
-    async fn check(&self, line: &mut Line, now: Timestamp) {
-        let Some((_, since)) = line.asked.front() else {
-            line.send(Order::Probe, now).await;
-            return;
-        };
-        if now.since_ms(*since) < self.shared.timing.answer_ms {
-            return;
-        }
+    /// Wakes who owes an answer for too long.
+    fn check(&self, line: &Line) {
         let (session, execution) = (&self.session, &self.execution);
-        if !self.stalled.swap(true, Ordering::Relaxed) {
+        if !self.sign.stalled.swap(true, Ordering::Relaxed) {
             tracing::warn!(%session, %execution, "the supervisor of a script does not answer");
         }
         line.wake();
@@ -186,7 +214,7 @@ impl Line {
         // Where the peer cannot be had it is just gone: the next read says so.
         let peer = Peer::of(&stream).ok();
         let (read, write) = stream.into_split();
-        Self { read, write, peer, asked: VecDeque::new() }
+        Self { read, write, peer, asked: VecDeque::new(), check_at: None }
     }
 
     /// A shim that is stopped reads it when it goes on. One that is gone ends the reading.
@@ -194,7 +222,19 @@ impl Line {
         if order == Order::Kill {
             self.wake();
         }
+        match order {
+            Order::Go => failpoint!("go.before"),
+            Order::Cancel => failpoint!("cancel.before"),
+            Order::Kill => failpoint!("kill.before"),
+            Order::Probe => {}
+        }
         let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        match order {
+            Order::Go => failpoint!("go.after"),
+            Order::Cancel => failpoint!("cancel.after"),
+            Order::Kill => failpoint!("kill.after"),
+            Order::Probe => {}
+        }
         self.asked.push_back((order, now));
     }
 

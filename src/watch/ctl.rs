@@ -2,7 +2,7 @@
 //! order a line, each answered by one line that says how far the shim is. The end of the
 //! connection is the end of the shim. Must not know what an order does.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -55,14 +55,17 @@ pub(super) const DONE: &str = "done";
 
 /// The process at the other end of a connection, whatever becomes of its pid.
 #[derive(Debug)]
-pub(super) struct Peer(OwnedFd);
+pub(super) struct Peer {
+    fd: OwnedFd,
+    pid: Pid,
+}
 
 impl Peer {
     /// Who listens at the other end of `stream`.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
         let pid = stream.peer_cred()?.pid().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the socket has no peer"))?;
-        let peer = Self(pidfd_open(pid, PidfdFlags::empty())?);
+        let peer = Self { fd: pidfd_open(pid, PidfdFlags::empty())?, pid };
         // The pid was still the shim's if the connection stands now: a shim's end closes it.
         if is_closed(stream) {
             return Err(io::ErrorKind::NotConnected.into());
@@ -70,15 +73,28 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Its pid, which is a stranger's once the connection has ended.
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     /// Sends CONT.
     pub(super) fn wake(&self) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.0, Signal::CONT)?)
+        Ok(pidfd_send_signal(&self.fd, Signal::CONT)?)
     }
 
     /// Sends KILL.
     pub(super) fn kill(&self) -> io::Result<()> {
-        Ok(pidfd_send_signal(&self.0, Signal::KILL)?)
+        Ok(pidfd_send_signal(&self.fd, Signal::KILL)?)
     }
+}
+
+/// Has somebody stopped the process with this pid? `false` when there is none.
+pub(super) fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // `pid (name) state …`, and the name may have any character.
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    state == Some('T')
 }
 
 fn is_closed(stream: &UnixStream) -> bool {

@@ -18,26 +18,29 @@ mod syntax;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::process::Child;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
-use self::attend::{Attendant, Handle};
+use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
 pub use self::spawn::{ENV_ALLOWED, find_python};
-pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
+pub use self::spool::{Seen, SpoolError, look_at};
 use self::syntax::Syntax;
+use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
+use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
@@ -61,7 +64,7 @@ pub struct Settings {
 /// How long is waited for what.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// Between two looks whether a shim answers, in milliseconds.
+    /// Between two looks whether a shim was stopped or still does not answer, in milliseconds.
     pub check_ms: u64,
     /// A shim that does not answer for so many milliseconds is stalled.
     pub answer_ms: u64,
@@ -89,11 +92,40 @@ struct Shared {
     stop: CancellationToken,
     /// What is attended to.
     live: Mutex<HashMap<Name, Handle>>,
+    /// Something is attended to again.
+    some: Notify,
 }
 
 impl Shared {
     fn live(&self) -> MutexGuard<'_, HashMap<Name, Handle>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For ever if there is no time to wait for.
+    async fn sleep_until(&self, at: Option<Timestamp>) {
+        match at {
+            Some(at) => self.clock.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A stopped shim cannot say that it is: so it is asked, and woken when it does not answer.
+    /// Those that run are not disturbed.
+    async fn look_for_stopped(self: Arc<Self>) {
+        loop {
+            if self.live().is_empty() {
+                self.some.notified().await;
+            }
+            self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
+            let handles: Vec<Handle> = self.live().values().cloned().collect();
+            let look = move || {
+                for handle in handles.iter().filter(|handle| handle.sign.is_stopped()) {
+                    // A full queue has orders that ask as well.
+                    let _asked = handle.orders.try_send(Order::Probe);
+                }
+            };
+            let _done = tokio::task::spawn_blocking(look).await;
+        }
     }
 }
 
@@ -139,8 +171,15 @@ impl Watch {
             sink,
             stop,
             live: Mutex::default(),
+            some: Notify::new(),
         };
-        Ok(Self { shared: Arc::new(shared), syntax, tasks })
+        let shared = Arc::new(shared);
+        let looked = Arc::clone(&shared).look_for_stopped();
+        let until_the_end = shared.stop.clone().run_until_cancelled_owned(looked);
+        tasks.spawn(async move {
+            until_the_end.await;
+        });
+        Ok(Self { shared, syntax, tasks })
     }
 
     /// Ends the tasks of this launcher. What runs goes on; nothing more is reported.
@@ -150,9 +189,10 @@ impl Watch {
 
     fn attend(&self, name: Name, entry: Entry, shim: Option<Child>) {
         let (orders, received) = mpsc::channel(SHIM_ORDERS_MAX);
-        let stalled = Arc::new(AtomicBool::new(false));
-        let handle = Handle { orders, stalled: Arc::clone(&stalled) };
+        let sign = Arc::new(Sign::default());
+        let handle = Handle { orders, sign: Arc::clone(&sign) };
         self.shared.live().insert(name.clone(), handle);
+        self.shared.some.notify_one();
         let shared = Arc::clone(&self.shared);
         let (session, execution) = name.clone();
         let attendant = Attendant {
@@ -161,7 +201,7 @@ impl Watch {
             execution,
             entry,
             orders: received,
-            stalled,
+            sign,
             unheard: Vec::new(),
             suspect: Suspect::Unknown,
         };
@@ -169,6 +209,7 @@ impl Watch {
             let ended = attendant.run(shim).await;
             shared.live().remove(&name);
             if let Some(outcome) = ended {
+                failpoint!("exit.heard");
                 shared.sink.exited(name.0, name.1, outcome);
             }
         });
@@ -204,6 +245,7 @@ impl From<EntryError> for LaunchError {
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
     let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
     if started.is_err() {
         let _left_for_the_next_start = entry.remove();
@@ -218,23 +260,20 @@ fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Child, LaunchE
     })
 }
 
-/// What is in the spool, and forgets what is settled for long.
+/// What in the spool is not settled, and forgets what is for long.
 fn scan(shared: &Shared) -> Result<Vec<(SpoolEntry, Entry)>, EntryError> {
     let now = shared.clock.now();
+    if let Err(error) = shared.spool.forget(now) {
+        tracing::warn!(%error, "old spool entries stay");
+    }
     let mut all = Vec::new();
     for entry in shared.spool.entries()? {
-        let looked = if entry.is_stale(now) {
-            entry.remove().map(|()| None)
-        } else {
-            look(shared, &entry).map(Some)
-        };
-        match looked {
-            Ok(Some(found)) => all.push((found, entry)),
-            Ok(None) => {}
+        match look(shared, &entry) {
+            Ok(found) => all.push((found, entry)),
             Err(error) => {
                 tracing::warn!(dir = %entry.dir.display(), %error, "a spool entry is unusable");
                 if matches!(entry.lock(), Ok(Some(_))) {
-                    let _kept_for_a_while = entry.settle(now);
+                    let _kept_for_a_while = shared.spool.settle(&entry, now);
                 }
             }
         }
@@ -263,7 +302,9 @@ impl Launcher for Watch {
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
+            failpoint!("launch.before");
             let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())
         }
@@ -277,8 +318,11 @@ impl Launcher for Watch {
     ) -> BoxFuture<'a, Result<(), LaunchError>> {
         async move {
             // One that has ended before was reported, which says more than an error here.
-            let there = self.shared.spool.entry(session, execution).dir;
-            if self.order(session, execution, Order::Go).await || there.exists() {
+            let spool = &self.shared.spool;
+            if self.order(session, execution, Order::Go).await
+                || spool.entry(session, execution).dir.exists()
+                || spool.settled(session, execution).is_some()
+            {
                 return Ok(());
             }
             let what = format!("{} is not in the spool", execution.within(session));
@@ -313,6 +357,7 @@ impl Launcher for Watch {
 
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>> {
         async move {
+            failpoint!("adopt.before");
             let mut found = Vec::new();
             for (entry, place) in self.on_spool(scan).await?? {
                 let name = (entry.session.clone(), entry.execution.clone());
@@ -322,9 +367,31 @@ impl Launcher for Watch {
                 }
                 found.push(entry);
             }
+            failpoint!("adopt.after");
             Ok(found)
         }
         .boxed()
+    }
+
+    fn recall<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+    ) -> BoxFuture<'a, Option<Outcome>> {
+        let (session, execution) = (session.clone(), execution.clone());
+        let read = move |shared: &Shared| {
+            let entry = shared.spool.settled(&session, &execution)?;
+            let now = shared.clock.now();
+            match judge(&entry, now, Suspect::Unknown, &*shared.redactor) {
+                Ok(Found::Ended(outcome)) => Some(outcome),
+                Ok(Found::Held) => None,
+                Err(error) => {
+                    tracing::warn!(%session, %execution, %error, "a settled record is unusable");
+                    None
+                }
+            }
+        };
+        async move { self.on_spool(read).await.ok().flatten() }.boxed()
     }
 
     fn glance<'a>(
@@ -337,8 +404,12 @@ impl Launcher for Watch {
         async move {
             let read = move |shared: &Shared| printed(&entry, &*shared.redactor);
             let (stdout, stderr) = self.on_spool(read).await.ok()??;
-            let live = self.shared.live();
-            let stalled = live.get(&name).is_some_and(|it| it.stalled.load(Ordering::Relaxed));
+            let handle = self.shared.live().get(&name).cloned();
+            let stalled = handle.is_some_and(|handle| {
+                // Who looks learns at the next look whether it answers.
+                let _asked = handle.orders.try_send(Order::Probe);
+                handle.sign.stalled.load(Ordering::Relaxed)
+            });
             Some(Glance { stdout, stderr, stalled })
         }
         .boxed()
@@ -351,10 +422,12 @@ impl Launcher for Watch {
     ) -> BoxFuture<'a, ()> {
         let entry = self.shared.spool.entry(session, execution);
         async move {
-            let settle = move |shared: &Shared| entry.settle(shared.clock.now());
+            failpoint!("settle.before");
+            let settle = move |shared: &Shared| shared.spool.settle(&entry, shared.clock.now());
             if let Ok(Err(error)) = self.on_spool(settle).await {
-                tracing::warn!(%session, %execution, %error, "cannot mark a spool entry");
+                tracing::warn!(%session, %execution, %error, "cannot set a spool entry aside");
             }
+            failpoint!("settle.after");
         }
         .boxed()
     }

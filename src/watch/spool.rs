@@ -3,8 +3,10 @@
 //! ```text
 //! SPOOL/lock         held by the bot that has this spool
 //! SPOOL/id           its random id
-//! SPOOL/e/NAME/      one execution: spec.json lock ctl out err exit.tmp exit.json settled log
+//! SPOOL/e/NAME/      one execution: spec.json lock ctl out err exit.tmp exit.json log
 //! SPOOL/w/NAME/      where its script runs, apart from the record
+//! SPOOL/s/HOUR/NAME/ one that is settled, by the hour in which that was, so that a start looks at
+//!                    none of them and the old ones go together
 //! ```
 //!
 //! Until there is a sandbox a script of the same user can reach both. Must not know processes.
@@ -23,6 +25,7 @@ use super::{exit_record, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{Ids, Launch};
 
 /// The script's file in its working directory.
@@ -34,7 +37,8 @@ pub(super) const ERR: &str = "err";
 pub(super) const LOCK: &str = "lock";
 const SPEC: &str = "spec.json";
 const LOG: &str = "log";
-const SETTLED: &str = "settled";
+/// Settled entries stand together by this span.
+const SETTLED_SPAN_MS: u64 = 3_600_000;
 /// What is not whole yet ends so.
 const DRAFT: &str = "new";
 /// What is read of a shim's log.
@@ -99,6 +103,38 @@ fn cure(source: &io::Error) -> &'static str {
 
 fn at<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> EntryError + use<'a> {
     move |source| EntryError { what, path: path.to_owned(), source }
+}
+
+/// One entry of a spool, for whoever only looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Whose it is; `None` where that cannot be read.
+    pub execution: Option<(SessionId, ExecutionId)>,
+}
+
+/// What is in the spool at `root`, without its lock and without changing anything: a bot may work
+/// in it meanwhile. A spool that was never made is empty.
+///
+/// # Errors
+/// `Unusable` where it cannot be read.
+pub fn look_at(root: &Path) -> Result<Vec<Seen>, SpoolError> {
+    let entries = match entries(root) {
+        Err(error) if error.is_missing() => Vec::new(),
+        Err(EntryError { what, path, source }) => {
+            let what = format!("{what} {}", path.display());
+            return Err(SpoolError::Unusable { what, source });
+        }
+        Ok(entries) => entries,
+    };
+    let seen = entries.into_iter().filter_map(|entry| match entry.spec() {
+        // It was removed meanwhile.
+        Err(_) if !entry.dir.exists() => None,
+        Err(_) => Some(Seen { dir: entry.dir, execution: None }),
+        Ok(spec) => Some(Seen { dir: entry.dir, execution: Some((spec.session, spec.execution)) }),
+    });
+    Ok(seen.collect())
 }
 
 /// What a shim is told. Written once, before it is started.
@@ -169,7 +205,7 @@ impl Spool {
         if !lock_soon(&lock).map_err(no("lock", &path))? {
             return Err(SpoolError::Held { path: root });
         }
-        for path in [root.join("e"), root.join("w")] {
+        for path in [root.join("e"), root.join("w"), root.join("s")] {
             directory(&path).map_err(no("make", &path))?;
         }
         tidy(&root).map_err(|e| no(e.what, &e.path)(e.source))?;
@@ -188,8 +224,56 @@ impl Spool {
         self.named(&name(session, execution))
     }
 
+    /// A settled one, while it is kept.
+    pub(super) fn settled(&self, session: &SessionId, execution: &ExecutionId) -> Option<Entry> {
+        let name = name(session, execution);
+        let dirs = self.hours().ok()?.into_iter().map(|(_, hour)| hour.join(&name));
+        let dir = dirs.filter(|dir| dir.exists()).max()?;
+        Some(Entry { dir, work: self.root.join("w").join(&name) })
+    }
+
+    /// Sets an entry aside, since the ledger has its record, and takes the script's directory away.
+    pub(super) fn settle(&self, entry: &Entry, now: Timestamp) -> Result<(), EntryError> {
+        remove(&entry.work)?;
+        failpoint!("settle.cleared");
+        let Some(name) = entry.dir.file_name().filter(|_| entry.dir.exists()) else {
+            return Ok(());
+        };
+        let hour = self.root.join("s").join((now.as_ms() / SETTLED_SPAN_MS).to_string());
+        if !hour.exists() {
+            directory(&hour).map_err(at("make", &hour))?;
+            self.forget(now)?;
+        }
+        let place = hour.join(name);
+        // Only where a store went back in time and the same end was settled twice.
+        remove(&place)?;
+        fs::rename(&entry.dir, &place).map_err(at("set aside", &entry.dir))
+    }
+
+    /// Removes what was settled so long ago that nobody will ask.
+    pub(super) fn forget(&self, now: Timestamp) -> Result<(), EntryError> {
+        let old = |at: &u64| {
+            let last = at.saturating_add(1).saturating_mul(SETTLED_SPAN_MS);
+            now.since_ms(Timestamp::from_ms(last)) > SPOOL_KEEP_MS
+        };
+        for (_, hour) in self.hours()?.iter().filter(|(at, _)| old(at)) {
+            remove(hour)?;
+        }
+        Ok(())
+    }
+
+    fn hours(&self) -> Result<Vec<(u64, PathBuf)>, EntryError> {
+        let path = self.root.join("s");
+        let items = fs::read_dir(&path).map_err(at("read", &path))?;
+        let hour = |item: io::Result<fs::DirEntry>| {
+            let path = item.ok()?.path();
+            Some((path.file_name()?.to_str()?.parse().ok()?, path))
+        };
+        Ok(items.filter_map(hour).collect())
+    }
+
     fn named(&self, name: &str) -> Entry {
-        Entry { dir: self.root.join("e").join(name), work: self.root.join("w").join(name) }
+        named(&self.root, name)
     }
 
     /// Makes an execution's directories, whole or not at all. The lock is taken before they have
@@ -219,18 +303,26 @@ impl Spool {
 
     /// All entries, those half made left out.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, EntryError> {
-        let path = self.root.join("e");
-        let mut entries = Vec::new();
-        for item in fs::read_dir(&path).map_err(at("read", &path))? {
-            let item = item.map_err(at("read", &path))?;
-            match item.file_name().to_str() {
-                Some(name) if !name.contains('.') => entries.push(self.named(name)),
-                Some(_) | None => {}
-            }
-        }
-        entries.sort_by(|a, b| a.dir.cmp(&b.dir));
-        Ok(entries)
+        entries(&self.root)
     }
+}
+
+fn named(root: &Path, name: &str) -> Entry {
+    Entry { dir: root.join("e").join(name), work: root.join("w").join(name) }
+}
+
+fn entries(root: &Path) -> Result<Vec<Entry>, EntryError> {
+    let path = root.join("e");
+    let mut entries = Vec::new();
+    for item in fs::read_dir(&path).map_err(at("read", &path))? {
+        let item = item.map_err(at("read", &path))?;
+        match item.file_name().to_str() {
+            Some(name) if !name.contains('.') => entries.push(named(root, name)),
+            Some(_) | None => {}
+        }
+    }
+    entries.sort_by(|a, b| a.dir.cmp(&b.dir));
+    Ok(entries)
 }
 
 impl Entry {
@@ -263,23 +355,6 @@ impl Entry {
         let read = File::open(self.dir.join(LOG));
         let _none = read.and_then(|file| file.take(LOG_BYTES_MAX).read_to_string(&mut text));
         text
-    }
-
-    /// Notes that the ledger has its record, and takes the script's directory away.
-    pub(super) fn settle(&self, now: Timestamp) -> Result<(), EntryError> {
-        remove(&self.work)?;
-        let path = self.dir.join(SETTLED);
-        if !self.dir.exists() || path.exists() {
-            return Ok(());
-        }
-        fs::write(&path, now.as_ms().to_string()).map_err(at("write", &path))
-    }
-
-    /// Was it settled so long ago that it may go?
-    pub(super) fn is_stale(&self, now: Timestamp) -> bool {
-        let settled = fs::read_to_string(self.dir.join(SETTLED)).ok();
-        let at = settled.and_then(|text| text.parse().ok()).map(Timestamp::from_ms);
-        at.is_some_and(|at| now.since_ms(at) > SPOOL_KEEP_MS)
     }
 
     /// Forgets it.

@@ -17,7 +17,7 @@ use dogwatch::ports::{
 };
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -60,6 +60,7 @@ pub(crate) struct FakeDesk {
     /// Answers to come, the first first; then everything is taken.
     pub(crate) refusals: Mutex<Vec<DeskError>>,
     pub(crate) done: Mutex<Done>,
+    pub(crate) stirs: broadcast::Sender<SessionId>,
     told: mpsc::UnboundedSender<Told>,
 }
 
@@ -71,6 +72,7 @@ impl FakeDesk {
             glances: Mutex::default(),
             refusals: Mutex::default(),
             done: Mutex::new(Done::Cancelling),
+            stirs: broadcast::Sender::new(16),
             told,
         };
         (Arc::new(desk), hear)
@@ -107,6 +109,10 @@ impl Desk for FakeDesk {
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>> {
         let view = self.views.lock().unwrap().get(session).cloned().unwrap_or_else(idle);
         async move { Ok(view) }.boxed()
+    }
+
+    fn stirs(&self) -> broadcast::Receiver<SessionId> {
+        self.stirs.subscribe()
     }
 
     fn glance<'a>(

@@ -96,7 +96,12 @@ pub fn index_of(_key: &Key, row: &Row) -> Vec<(Index, u64)> {
             Some(at) => expire(at, RETENTION_MS),
             None => vec![(Index::Nodes, beat.at.as_ms())],
         },
-        Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => vec![],
+        Row::Inbox(_)
+        | Row::Live(_)
+        | Row::Recent(_)
+        | Row::Tails(_)
+        | Row::Summary(_)
+        | Row::Entry(_) => vec![],
     }
 }
 

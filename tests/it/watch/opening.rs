@@ -126,21 +126,30 @@ async fn a_long_path_is_no_hindrance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_settled_is_forgotten_after_its_time() {
+async fn what_is_settled_is_set_aside_told_when_asked_and_forgotten_after_its_time() {
     let mut bench = Bench::new();
     let outcome = bench.run("print(1)", 9_000).await;
     let entries = bench.adopt().await;
     assert_eq!(entries.len(), 1);
-    assert_eq!(entries[0].found, Found::Ended(outcome));
+    assert_eq!(entries[0].found, Found::Ended(outcome.clone()));
     let id = entries[0].execution.clone();
 
     bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 2, Ordering::Relaxed);
     assert_eq!(bench.adopt().await.len(), 1);
+    assert_eq!(bench.watch().recall(&session(), &id).await, None);
     bench.watch().settled(&session(), &id).await;
-    assert_eq!(bench.adopt().await.len(), 1);
-    bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 3 + 60_000, Ordering::Relaxed);
-    assert_eq!(bench.adopt().await, []);
-    assert_eq!(fs::read_dir(bench.path().join("spool/e")).unwrap().count(), 0);
+    bench.watch().settled(&session(), &id).await;
+    let count = |part: &str| fs::read_dir(bench.path().join("spool").join(part)).unwrap().count();
+    assert_eq!((bench.adopt().await, count("e"), count("s")), (vec![], 0, 1));
+    assert_eq!(bench.watch().recall(&session(), &id).await, Some(outcome));
+    assert!(bench.watch().go(&session(), &id).await.is_ok());
+
+    // Whole hours go, so what was settled at an hour's end is kept no shorter than it must.
+    bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 3, Ordering::Relaxed);
+    assert_eq!((bench.adopt().await, count("s")), (vec![], 1));
+    bench.clock.ahead_ms.store(SPOOL_KEEP_MS * 3 + 3_660_000, Ordering::Relaxed);
+    assert_eq!((bench.adopt().await, count("s")), (vec![], 0));
+    assert_eq!(bench.watch().recall(&session(), &id).await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +163,8 @@ async fn what_was_left_half_made_is_tidied_up() {
     bench.open().unwrap();
     assert!(!spool.join("e/abc.new").exists() && !spool.join("w/abc").exists());
     assert_eq!(bench.adopt().await, []);
-    assert!(spool.join("e/broken/settled").exists());
+    let hour = fs::read_dir(spool.join("s")).unwrap().next().unwrap().unwrap();
+    assert!(!spool.join("e/broken").exists() && hour.path().join("broken").exists());
 }
 
 #[test]
