@@ -74,15 +74,15 @@ impl Books {
         }
     }
 
-    /// Those that nobody can say the end of, with the reason.
-    pub(crate) fn lost(&self) -> Vec<(&str, &str)> {
-        let lost = self.executions.iter().filter_map(|execution| match &execution.state {
+    /// Those whose supervisor was killed before it could say how they ended.
+    pub(crate) fn lost(&self) -> Vec<&str> {
+        let is_lost = |execution: &&Execution| match &execution.state {
             State::Ended(Outcome { status: Status::Lost, reason, .. }) => {
-                Some((execution.name.as_str(), reason.as_deref().unwrap_or_default()))
+                matches!(reason.as_deref(), Some("shim-killed" | "never-started"))
             }
-            State::Ended(_) | State::Registered | State::Running | State::Cancelling => None,
-        });
-        lost.collect()
+            State::Ended(_) | State::Registered | State::Running | State::Cancelling => false,
+        };
+        self.executions.iter().filter(is_lost).map(|execution| execution.name.as_str()).collect()
     }
 }
 

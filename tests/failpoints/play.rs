@@ -316,17 +316,18 @@ impl Play {
         })
     }
 
-    /// Waits until the last watcher whose name begins so has printed something.
+    /// Waits until the watchers whose names begin so have printed something.
     pub(crate) fn prints(&mut self, name: &str) -> Told<()> {
         let until = Instant::now() + PATIENCE;
         loop {
             self.order("watchers")?;
-            let printed = self.events.iter().rev().find_map(|event| match event {
+            let live = self.events.iter().rev().find_map(|event| match event {
                 Event::Command { reply: Reply::Watchers { live, .. }, .. } => Some(live),
                 _ => None,
             });
-            let mut printed = printed.into_iter().flatten();
-            if printed.any(|work| work.name.starts_with(name) && work.last_line.is_some()) {
+            // Where it died instead there is nothing to wait for.
+            let mut live = live.into_iter().flatten().filter(|work| work.name.starts_with(name));
+            if live.all(|work| work.last_line.is_some()) {
                 return Ok(());
             }
             if Instant::now() > until {
