@@ -210,9 +210,7 @@ fn the_list_names_every_point_of_the_source_and_no_other() {
 
 #[test]
 fn the_program_lists_its_points() {
-    let directory = tempfile::tempdir().unwrap();
-    let play = Play::new(directory.path(), "");
-    let output = play.list().output().unwrap();
+    let output = Play::list().output().unwrap();
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let named = told["points"].as_array().unwrap().iter();
     let named: Vec<&str> = named.map(|point| point["name"].as_str().unwrap()).collect();
