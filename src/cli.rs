@@ -12,6 +12,7 @@ use crate::config::{self, Config, ConfigError};
 use crate::console::End;
 #[cfg(feature = "failpoints")]
 use crate::failpoint;
+use crate::model::{PlaybookError, SettingsError};
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
 use crate::{app, audit, demo, doctor, tools, watch};
@@ -101,6 +102,8 @@ impl Cli {
                 return if usage { USAGE.into() } else { ExitCode::SUCCESS };
             }
         };
+        // Both of TLS's providers may be linked one day, so the choice is made here.
+        let _first = rustls::crypto::ring::default_provider().install_default();
         #[cfg(feature = "failpoints")]
         failpoint::arm(&config::of_process);
         match cli.command {
@@ -159,7 +162,14 @@ fn failpoints(json: bool) -> String {
 }
 
 fn check_config(report: &Report) -> ExitCode {
-    let checked = config::check(report.place.config.as_deref());
+    let file = report.place.config.as_deref();
+    let mut checked = config::check(file);
+    if checked.ok
+        && let Ok(config) = load(file)
+        && let Err(error) = app::idle_model(&config)
+    {
+        checked.reject(&config, "model", &format!("{error:#}"));
+    }
     let text = if report.json {
         serde_json::to_string_pretty(&checked).unwrap_or_else(|error| error.to_string())
     } else {
@@ -190,8 +200,6 @@ fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    // Both of TLS's providers may be linked one day, so the choice is made here.
-    let _first = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
@@ -207,9 +215,14 @@ fn answer(done: anyhow::Result<(String, bool)>) -> ExitCode {
         }
         Err(error) => {
             complain(&format!("{error:#}"));
-            if error.is::<ConfigError>() { CONFIG.into() } else { ExitCode::FAILURE }
+            if is_configuration(&error) { CONFIG.into() } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// A file of the configuration is wrong, or what it says cannot be.
+fn is_configuration(error: &anyhow::Error) -> bool {
+    error.is::<ConfigError>() || error.is::<PlaybookError>() || error.is::<SettingsError>()
 }
 
 /// Colour is for people at a terminal who did not forbid it.

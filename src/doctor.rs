@@ -3,15 +3,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::config::{self, Config, ModelConfig};
 use crate::core::message::{Message, Request};
-use crate::ports::{Clock, Model, Store};
-use crate::store::{Sqlite, SystemClock};
+use crate::ports::{Model, Store};
+use crate::store::Sqlite;
 use crate::{app, audit, watch};
 
 /// A model that is asked one word answers within this, or it is said to be away.
@@ -134,6 +133,9 @@ fn directories(checkup: &mut Checkup, config: &Config) {
 /// Looks without leaving anything: the nearest directory that exists must let us write.
 fn writable(path: &Path) -> std::io::Result<()> {
     let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
+    if !there.is_dir() {
+        return Err(std::io::Error::other(format!("{} is no directory", there.display())));
+    }
     Ok(nix::unistd::access(there, nix::unistd::AccessFlags::W_OK)?)
 }
 
@@ -195,9 +197,7 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
 }
 
 async fn model(checkup: &mut Checkup, config: &Config) {
-    let clock: Arc<dyn Clock> =
-        Arc::new(SystemClock::from_store(crate::core::time::Timestamp::ZERO));
-    let chosen = match app::model(config, clock) {
+    let chosen = match app::idle_model(config) {
         Ok(chosen) => chosen,
         Err(error) => {
             checkup.add("model", Grade::Failed, format!("{error:#}"), None);

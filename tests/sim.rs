@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 47] = [
+const EVERYWHERE: [&str; 48] = [
     "a chain spent",
     "a claim refused",
     "a claim too early",
@@ -56,6 +56,7 @@ const EVERYWHERE: [&str; 47] = [
     "a turn resumed",
     "a turn stopped",
     "a waived completion",
+    "a wish heard by its home",
     "adopted running",
     "adopted waiting",
     "an answer lost",

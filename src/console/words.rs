@@ -64,12 +64,6 @@ pub(super) fn post(sort: PostSort, text: &str, may_repeat: bool, look: Look) -> 
     if may_repeat {
         out.push_str(" (may be repeated)");
     }
-    if matches!(sort, PostSort::Failure) {
-        out.push('\n');
-        out.push_str(&look.aside(
-            "what now: write again to try again; `status` and `watchers` show how it stands",
-        ));
-    }
     out
 }
 
@@ -281,10 +275,7 @@ fn chats_table(chats: &[Summary], now: Timestamp, look: Look) -> String {
 
 /// A line that was not taken.
 pub(super) fn too_long() -> String {
-    format!(
-        "the line is longer than {} bytes and was not taken; send it in parts",
-        MESSAGE_BYTES_MAX
-    )
+    format!("the line is longer than {MESSAGE_BYTES_MAX} bytes and was not taken; send it in parts")
 }
 
 /// A message or command that the desk did not take.

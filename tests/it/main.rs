@@ -1,6 +1,7 @@
 //! Integration tests: one binary, one module a subject.
 
 mod cases;
+mod chat_llm;
 mod cli;
 mod console;
 mod contract_llm;

@@ -26,6 +26,7 @@ fn long_name() -> Principal {
 }
 
 fn fill_people(bench: &mut Bench, round: usize) {
+    let putting_up = std::mem::replace(&mut bench.putting_up, true);
     for i in 0.. {
         let key = format!("m{round}.{i}");
         let mut incoming = bench.incoming(&key, What::Message { text: "hello".into() });
@@ -34,6 +35,7 @@ fn fill_people(bench: &mut Bench, round: usize) {
             Ok(Accepted::New(_)) => {}
             Err(Refusal::Full(unread)) => {
                 assert_eq!(unread, PEOPLE_UNREAD_MAX);
+                bench.putting_up = putting_up;
                 return;
             }
             other => panic!("{other:?}"),
@@ -43,6 +45,7 @@ fn fill_people(bench: &mut Bench, round: usize) {
 
 /// As many unread completions and live executions as there may be.
 fn fill_notices(bench: &mut Bench, token: &Token) {
+    bench.putting_up = true;
     let mut call = 1;
     for _ in LIVE_PER_SESSION_MAX..NOTICES_UNREAD_AND_LIVE_MAX {
         let wish = Wish { call, ..Wish::default() };
@@ -57,6 +60,7 @@ fn fill_notices(bench: &mut Bench, token: &Token) {
     while bench.try_register(token, &Wish { call, ..Wish::default() }).is_ok() {
         call += 1;
     }
+    bench.putting_up = false;
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Cases in which others lost, doubled or misplaced what was to be delivered.
 
 use dogwatch::core::arrival::{Standing, What};
-use dogwatch::core::execution::{CancelledBy, Fate, HumanReceipt, Notify, Outcome, Scope, Status};
+use dogwatch::core::execution::{
+    CancelledBy, Fate, HumanReceipt, Notify, Outcome, Scope, State, Status,
+};
 use dogwatch::core::id::{DedupeKey, ExecutionId, PressId, Principal};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::session::{
@@ -9,7 +11,9 @@ use dogwatch::core::ledger::session::{
     Released, Why,
 };
 use dogwatch::core::ledger::{Class, Key, Operation};
-use dogwatch::core::limits::{ATTEMPTS_MAX, LATE_FACTS_MAX, LEASE_MS, RETENTION_MS};
+use dogwatch::core::limits::{
+    ATTEMPTS_MAX, HOME_GONE_MS, LATE_FACTS_MAX, LEASE_MS, RETENTION_MS, START_MS_MAX,
+};
 use dogwatch::core::transcript::{Body, Origin};
 
 use super::bench::{Bench, Wish, boot, model, outcome, result, session};
@@ -355,6 +359,50 @@ fn b108_a_dead_holder_does_not_keep_the_session_busy() {
     let token = bench.claim("c");
     bench.answer(&token, "done");
     bench.commit(&token).unwrap();
+}
+
+#[test]
+fn b108_work_that_nobody_reports_ends_all_the_same() {
+    let mut bench = Bench::new();
+    let running = watcher(&mut bench, &Wish::default());
+    bench.say("and these");
+    let token = bench.claim("a");
+    let away = bench.start(&token, &Wish { call: 1, ..Wish::default() });
+    let waiting = bench.try_register(&token, &Wish { call: 2, ..Wish::default() }).unwrap().id;
+    bench.answer(&token, "they run");
+    bench.commit(&token).unwrap();
+    let look = |id: &ExecutionId, buried: Option<&str>| Overdue {
+        session: session(),
+        execution: id.clone(),
+        buried: buried.map(boot),
+    };
+    let ended = |bench: &Bench, id: &ExecutionId| match bench.execution(id).state {
+        State::Ended(outcome) => Some((outcome.status, outcome.reason.unwrap_or_default())),
+        State::Registered | State::Running | State::Cancelling => None,
+    };
+    // A live home has its deadline, the grace, and some time to report; it is never called lost.
+    let due_at = bench.execution(&running).due_at;
+    assert!(matches!(bench.run(&look(&running, None)), Err(Refusal::NotYet(at)) if at == due_at));
+    bench.pass(START_MS_MAX);
+    assert_eq!(bench.run(&look(&running, None)), Ok(true));
+    assert_eq!(ended(&bench, &running).map(|end| end.0), Some(Status::TimedOut));
+    assert!(bench.items().contains(&format!("kill/{running}")), "it may run on");
+    assert_eq!(bench.run(&look(&waiting, None)), Ok(true));
+    assert_eq!(ended(&bench, &waiting), Some((Status::Lost, "never-started".into())));
+    // The home of a buried boot may come back, for a while.
+    assert_eq!(bench.once(&look(&away, Some("a"))), Ok(false));
+    assert!(bench.execution(&away).unattended);
+    assert!(matches!(bench.run(&look(&away, Some("a"))), Err(Refusal::NotYet(_))));
+    bench.pass(HOME_GONE_MS);
+    assert_eq!(bench.run(&look(&away, Some("a"))), Ok(true));
+    assert_eq!(ended(&bench, &away), Some((Status::Lost, "home gone".into())));
+    // Its result comes after all: shown with the unread notice, else told to people.
+    assert_eq!(bench.complete(&away, &done()), Ok(Completed::Late));
+    assert!(bench.item(&format!("late/{away}")).is_none());
+    bench.turn_of_now("a");
+    let later = Outcome { elapsed_ms: 7, ..done() };
+    assert_eq!(bench.complete(&away, &later), Ok(Completed::Late));
+    assert!(bench.item(&format!("late/{away}")).is_some());
 }
 
 #[test]

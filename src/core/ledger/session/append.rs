@@ -242,8 +242,8 @@ impl Append {
 }
 
 /// Binds a completion to the turn, out of its place in the inbox; `None` when it was delivered
-/// before, there is none, or it is another person's, whose turn it still wakes; nor when the turn is
-/// full: then it comes with a later one.
+/// before or there is none; when it is another person's, whose turn it still wakes; and when the
+/// turn is full: then it comes with a later one.
 fn collect(rows: &mut Working, turn: &Turn, execution: &ExecutionId) -> Option<u64> {
     let receipt = rows.get::<Execution>(&Key::execution(execution))?.model.clone();
     let ModelReceipt::Arrival(seq) = receipt else { return None };

@@ -191,7 +191,10 @@ pub(super) fn bury(rows: &mut Working, now: Timestamp, reason: &str) {
         let letter = Letter {
             id: name::dead(turn.no),
             address: turn.address.clone(),
-            text: format!("I could not answer: {reason}{ran}. Nothing is tried again by itself."),
+            text: format!(
+                "I could not answer: {reason}{ran}. Nothing is tried again by itself; write again \
+                 to try again."
+            ),
             sort: PostSort::Failure,
             receipt_of: None,
         };
