@@ -3,7 +3,6 @@
 //! of the story must hold. Only with the feature `failpoints`.
 
 #![cfg(test)]
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "these are tests")]
 
 #[path = "failpoints/laws.rs"]
 mod laws;
