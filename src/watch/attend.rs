@@ -19,6 +19,7 @@ use super::spool::Entry;
 use crate::core::execution::{Outcome, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
+#[cfg(feature = "failpoints")]
 use crate::failpoint;
 use crate::ports::Found;
 
@@ -222,6 +223,7 @@ impl Line {
         if order == Order::Kill {
             self.wake();
         }
+        #[cfg(feature = "failpoints")]
         match order {
             Order::Go => failpoint!("go.before"),
             Order::Cancel => failpoint!("cancel.before"),
@@ -229,6 +231,7 @@ impl Line {
             Order::Probe => {}
         }
         let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        #[cfg(feature = "failpoints")]
         match order {
             Order::Go => failpoint!("go.after"),
             Order::Cancel => failpoint!("cancel.after"),
