@@ -80,6 +80,9 @@ impl Default for Timing {
     }
 }
 
+/// Shims that are looked at before others get their turn.
+const LOOKS_AT_ONCE: usize = 64;
+
 type Name = (SessionId, ExecutionId);
 
 /// What the launcher and its tasks hold together.
@@ -120,13 +123,14 @@ impl Shared {
             }
             self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
             let handles: Vec<Handle> = self.live().values().cloned().collect();
-            let look = move || {
-                for handle in handles.iter().filter(|handle| handle.sign.is_stopped()) {
+            for some in handles.chunks(LOOKS_AT_ONCE) {
+                for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
                     // A full queue has orders that ask as well.
                     let _asked = handle.orders.try_send(Order::Probe);
                 }
-            };
-            let _done = tokio::task::spawn_blocking(look).await;
+                // Each look takes microseconds; another thread for all would have to be woken.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -156,6 +160,9 @@ impl Watch {
         tasks: TaskTracker,
     ) -> Result<Self, SpoolError> {
         let spool = Spool::open(&settings.spool, ids)?;
+        if let Err(error) = spawn::allow_many_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let stop = CancellationToken::new();
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);

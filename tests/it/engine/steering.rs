@@ -186,12 +186,15 @@ async fn a_person_steers_a_busy_turn_and_quick_messages_are_one_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b27_a_person_is_answered_before_an_older_notice() {
     let mut bot = Bot::start().await;
-    let on = bot.fifo("on");
-    bot.llm.will(trigger("Nightly build", &waits(&on, "print('broken')"), 600));
+    let (up, on) = (bot.fifo("up"), bot.fifo("on"));
+    let script = waits(&up, &waits(&on, "print('broken')"));
+    bot.llm.will(trigger("Nightly build", &script, 600));
     bot.llm.will(Reply::text("Started."));
     bot.say("watch the build").await;
     bot.posts(1).await;
     bot.quiet().await;
+    // It was let run: the id is given before that.
+    said(&up).await;
     bot.crash().await;
     said(&on).await;
     for pid in processes_of(bot.path()) {
