@@ -10,6 +10,8 @@ mod addressing;
 mod budgets;
 mod delivery;
 mod output;
+mod processes;
+mod timers;
 
 /// A script that waits until somebody reads its fifo.
 fn waits(on: &str, then: &str) -> String {

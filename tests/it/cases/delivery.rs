@@ -4,7 +4,7 @@ use dogwatch::core::execution::{Outcome, State, Status};
 use dogwatch::core::id::{BootId, ExecutionId};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::session::Complete;
-use dogwatch::core::limits::{RETENTION_MS, SETTLE_MS};
+use dogwatch::core::limits::{FORGET_AGAIN_MS, RETENTION_MS, SETTLE_MS};
 use dogwatch::watch::Timing;
 use rustix::process::Signal;
 
@@ -269,7 +269,7 @@ async fn b25_what_was_acked_and_forgotten_never_speaks_again() {
     bot.clock.jump(RETENTION_MS);
     let gone = async {
         loop {
-            bot.pass(5_001).await;
+            bot.pass(FORGET_AGAIN_MS + 1).await;
             if bot.rows("main").await.keys().all(|key| !key.as_str().starts_with("x/")) {
                 return;
             }
