@@ -10,6 +10,7 @@ mod addressing;
 mod budgets;
 mod delivery;
 mod output;
+mod peer_d;
 mod processes;
 mod timers;
 

@@ -161,6 +161,7 @@ async fn b06_a_completion_waits_ten_minutes_for_a_busy_chat() {
     bot.llm.will(Reply::text("It is green."));
     bot.say("watch it, then think").await;
     bot.asked(2).await;
+    bot.started().await;
     bot.pass(60_000).await;
     said(&on).await;
     bot.until("its end", |view| view.notices == 1).await;

@@ -1,11 +1,11 @@
 //! Processes that outlive, die, or hold on.
 
-use dogwatch::core::execution::{Execution, Notify, State, Status};
-use dogwatch::core::id::{BootId, SessionId};
+use dogwatch::core::execution::{Execution, Notify, State};
+use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::core::ledger::Key;
 use dogwatch::core::ledger::row::{Head, RowType};
 use dogwatch::core::ledger::session::{Compact, Token};
-use dogwatch::ports::Launcher;
+use dogwatch::ports::{Launch, Launcher};
 use rustix::process::Signal;
 
 use super::waits;
@@ -88,7 +88,7 @@ async fn b59_b110_a_killed_bot_comes_back_at_once_and_accounts_for_each_script()
     let mut program = Program::start(dir.path(), "Asia/Tokyo").await;
     program.post().await;
     said(&fifos[1].1).await;
-    program.until(|event| event["event"] == "watcher" && event["ending"].is_string()).await;
+    program.post().await;
     let told = |name: &str, status: &str| {
         llm.seen_now().last().is_some_and(|seen| {
             let told = user(seen).concat();
@@ -120,13 +120,14 @@ async fn b108_b109_a_turn_that_a_kill_cut_is_answered_after_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let llm = FakeLlm::start().await;
     configure(dir.path(), &llm);
-    let on = fifo(dir.path(), "on");
-    llm.will(trigger("Watch it", &waits(&on, "print('green')"), 600));
+    let (up, on) = (fifo(dir.path(), "up"), fifo(dir.path(), "on"));
+    llm.will(trigger("Watch it", &patient(&up, &on, "print('green')"), 600));
     // The tool has said "started"; the model says nothing more, and the bot is killed.
     llm.will(Reply::stream().stall());
     let mut program = Program::start(dir.path(), "UTC").await;
     program.say("watch it").await;
     llm.seen(2).await;
+    pids(&up).await;
     program.kill().await;
     llm.otherwise(|_| Reply::text("Noted."));
     let mut program = Program::start(dir.path(), "America/New_York").await;
@@ -339,9 +340,9 @@ async fn b72_a_restart_between_all_turns_tells_a_loss_once() {
 async fn a_spool_entry_that_the_store_does_not_know_is_killed_and_tells_nobody() {
     let mut bot = Bot::start().await;
     let (up, on) = (bot.fifo("up"), bot.fifo("on"));
-    let launch = dogwatch::ports::Launch {
+    let launch = Launch {
         session: SessionId::new("console/main").unwrap(),
-        execution: dogwatch::core::id::ExecutionId::new("auto-notify-none-0009").unwrap(),
+        execution: ExecutionId::new("auto-notify-none-0009").unwrap(),
         python: patient(&up, &on, ""),
         timeout_ms: 600_000,
         grace_ms: 300,
@@ -358,5 +359,4 @@ async fn a_spool_entry_that_the_store_does_not_know_is_killed_and_tells_nobody()
     assert!(tokio::task::spawn_blocking(move || ends(script)).await.unwrap());
     assert!(bot.stage.posted().is_empty() && bot.llm.seen_now().is_empty());
     assert_eq!(bot.finish().await.registered, 0);
-    let _ = (BootId::new("unused"), Status::Lost);
 }

@@ -13,8 +13,8 @@ use super::waits;
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::{Gate, Reply};
 use crate::support::jump_clock::JumpClock;
-use crate::support::process::{ends, pids};
-use crate::support::wire::{arguments, envelopes, trigger};
+use crate::support::process::{ends, pids, said};
+use crate::support::wire::{envelopes, last, trigger};
 
 const FIRST: &str = "auto-notify-watc-0001";
 const HOUR_MS: u64 = 3_600_000;
@@ -45,7 +45,7 @@ async fn b104_of_two_nodes_one_ends_an_overdue_script_and_one_runs_its_turn() {
     one.say("watch it").await;
     let script = pids(&up).await[0];
     one.posts(1).await;
-    one.until("its start", |view| view.live.iter().all(|one| one.started_at.is_some())).await;
+    one.started().await;
     one.quiet().await;
     let gate = Gate::default();
     one.llm.will(Reply::text("It timed out.").hold_head(&gate));
@@ -114,7 +114,7 @@ async fn b116_a_machine_that_was_suspended_ends_what_is_overdue_once_and_no_soon
     bot.say("watch it").await;
     let script = pids(&up).await[0];
     bot.posts(1).await;
-    bot.until("its start", |view| view.live.iter().all(|one| one.started_at.is_some())).await;
+    bot.started().await;
     bot.quiet().await;
     // Time passes for the ledger and not for the shim, whose own clock stood still.
     bot.pass(8 * HOUR_MS).await;
@@ -142,10 +142,9 @@ async fn b116_what_ended_while_the_bot_was_away_is_told_as_late_as_it_is() {
     bot.say("watch it").await;
     bot.posts(1).await;
     bot.quiet().await;
-    bot.hand.hold(false);
     bot.llm.will(Reply::status(503));
     bot.llm.otherwise(|_| Reply::text("It was green."));
-    crate::support::process::said(&on).await;
+    said(&on).await;
     bot.until("a failed attempt", |view| view.not_before.is_some()).await;
     bot.crash().await;
     bot.clock.jump(8 * HOUR_MS);
@@ -154,7 +153,7 @@ async fn b116_what_ended_while_the_bot_was_away_is_told_as_late_as_it_is() {
     bot.quiet().await;
     // The text was fixed when the notice was carried: a later rendering is the same.
     let seen = bot.llm.seen_now();
-    let texts: Vec<_> = seen[2..].iter().map(crate::support::wire::last).collect();
+    let texts: Vec<_> = seen[2..].iter().map(last).collect();
     assert_eq!(texts[0], texts[1]);
     bot.finish().await;
 }
@@ -168,7 +167,7 @@ async fn b102_a_deadline_is_an_instant_and_a_start_does_not_move_it() {
     bot.say("watch it").await;
     pids(&up).await;
     bot.posts(1).await;
-    bot.until("its start", |view| view.live.iter().all(|one| one.started_at.is_some())).await;
+    bot.started().await;
     bot.quiet().await;
     let due = |execution: Execution| (execution.started_at, execution.due_at);
     let before = due(bot.execution(FIRST).await);
@@ -218,6 +217,5 @@ async fn b105_a_long_turn_makes_no_other_deadline_late() {
         }
     })
     .await;
-    let _ = arguments;
     bot.finish().await;
 }

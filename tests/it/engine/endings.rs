@@ -6,7 +6,7 @@ use dogwatch::core::limits::START_MS_MAX;
 use super::main_job::waits;
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::Reply;
-use crate::support::process::{pids, said};
+use crate::support::process::{ends, pids, processes_of, said};
 use crate::support::wire::{envelopes, last, results, trigger};
 
 /// Runs one script to its end and gives the notice's text.
@@ -134,13 +134,13 @@ async fn what_was_registered_and_never_launched_is_lost_by_name() {
     bot.llm.will(Reply::text("Started."));
     bot.say("watch it").await;
     bot.posts(1).await;
-    bot.until("a start", |view| view.live.iter().all(|one| one.state == State::Running)).await;
+    bot.started().await;
     bot.quiet().await;
     // The spool is gone with all that was in it.
     bot.crash().await;
     said(&on).await;
-    for pid in crate::support::process::processes_of(bot.path()) {
-        assert!(crate::support::process::ends(pid));
+    for pid in processes_of(bot.path()) {
+        assert!(ends(pid));
     }
     let entries = bot.path().join("spool/e");
     for entry in std::fs::read_dir(&entries).unwrap() {
