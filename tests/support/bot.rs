@@ -13,16 +13,13 @@ use std::time::Duration;
 use dogwatch::console::chat::ChatName;
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
-use dogwatch::core::execution::{Execution, Home, Scope};
+use dogwatch::core::execution::{Home, Scope};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, PressId, Principal, SessionId, StopId};
-use dogwatch::core::ledger::audit::{Balance, Snapshot};
-use dogwatch::core::ledger::row::RowType;
+use dogwatch::core::ledger::Index;
+use dogwatch::core::ledger::audit::Balance;
 use dogwatch::core::ledger::session::Allowance;
-use dogwatch::core::ledger::{Aggregate, Index, Key};
-use dogwatch::core::limits::FORGET_AGAIN_MS;
 use dogwatch::core::policy::{Family, Role};
 use dogwatch::core::redact::Redactor;
-use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::engine::home::Exits;
 use dogwatch::engine::{Agent, Engine, Ports, RecoveryError, Restored, Settings};
@@ -42,7 +39,6 @@ use tokio_util::task::TaskTracker;
 use super::fake_llm::FakeLlm;
 use super::jump_clock::JumpClock;
 use super::process;
-use super::records::{balance, snapshot};
 use super::stage::Stage;
 use super::tap::{Hand, Tap, Trap};
 
@@ -420,18 +416,14 @@ impl Bot {
         patiently(self, what, work).await
     }
 
-    /// Lets time pass, and everything that is due by then be found.
+    /// Lets time pass, and everything that is due by then be found, but for what is forgotten.
     pub(crate) async fn pass(&self, ms: u64) {
         self.clock.jump(ms);
         let now = self.clock.now();
         let boot = self.running();
         let home = Home::Spool(boot.launcher.spool());
-        let all = [Index::Ready, Index::Outbox, Index::Relay, Index::Due, Index::Expire];
+        let all = [Index::Ready, Index::Outbox, Index::Relay, Index::Due];
         for index in all.into_iter().chain([Index::Wish(home)]) {
-            if index == Index::Expire && ms < FORGET_AGAIN_MS {
-                // What is held there is looked at rarely.
-                continue;
-            }
             // An index where nothing is due is not read, and need not be.
             let due = boot.raw.members(&index, now.as_ms(), None, 1).await.unwrap();
             if !due.is_empty() {
@@ -440,43 +432,11 @@ impl Bot {
         }
     }
 
-    // ------------------------------------------------------------ records
+    // ------------------------------------------------------------ the end
 
-    /// All rows of a chat.
-    pub(crate) async fn rows(&self, chat: &str) -> Snapshot {
-        snapshot(&*self.running().store, &Aggregate::Session(session(chat))).await
-    }
-
-    /// The log of a chat.
-    pub(crate) async fn log(&self, chat: &str) -> Vec<Entry> {
-        self.rows(chat).await.values().filter_map(Entry::of).cloned().collect()
-    }
-
-    /// What notices stand in the log of a chat, alone or with a result.
-    pub(crate) async fn notices(&self, chat: &str) -> Vec<String> {
-        let log = self.log(chat).await;
-        let notices = log.into_iter().filter_map(|entry| match entry.body {
-            Body::Notice(notice) => Some(notice),
-            Body::Tool { notice, .. } => notice,
-            Body::Heard { .. }
-            | Body::Remark { .. }
-            | Body::Model { .. }
-            | Body::Note { .. }
-            | Body::Closing { .. } => None,
-        });
-        notices.map(|notice| notice.text).collect()
-    }
-
-    /// An execution of the main chat.
-    pub(crate) async fn execution(&self, id: &str) -> Execution {
-        let rows = self.rows("main").await;
-        let key = Key::execution(&ExecutionId::new(id).unwrap());
-        rows.get(&key).and_then(Execution::of).unwrap().clone()
-    }
-
-    /// The balance of the whole store.
-    pub(crate) async fn balance(&self) -> Balance {
-        balance(&*self.running().store).await
+    /// The store of this boot.
+    pub(super) fn store_now(&self) -> &dyn Store {
+        &*self.running().store
     }
 
     /// Ends the bot: everything adds up, nothing was posted twice unmarked, no process stays.

@@ -128,13 +128,13 @@ async fn an_execution_ends_with_the_signal_that_ended_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_registered_and_never_launched_is_lost_by_name() {
     let mut bot = Bot::start().await;
-    let on = bot.fifo("on");
-    let script = waits(&on, "");
+    let (up, on) = (bot.fifo("up"), bot.fifo("on"));
+    let script = format!("open({up:?}, 'w').close()\n{}", waits(&on, ""));
     bot.llm.will(trigger("Watch it", &script, 600));
     bot.llm.will(Reply::text("Started."));
     bot.say("watch it").await;
     bot.posts(1).await;
-    bot.started().await;
+    said(&up).await;
     bot.quiet().await;
     // The spool is gone with all that was in it.
     bot.crash().await;
