@@ -60,7 +60,10 @@ else
   cargo test --locked --lib --bins --tests
 fi
 
+say "mutants"
+python3 tests/mutants.py
+
 say "documentation"
 cargo test --locked --doc --quiet
 
-say "all green: peers, format, lints, tests ($runner), documentation"
+say "all green: peers, format, lints, tests ($runner), mutants, documentation"

@@ -10,6 +10,7 @@ use crate::core::ledger::row::{Errand, Item, RowType};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
 use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS, POST_MS_MAX};
+use crate::failpoint;
 use crate::ports::{ChannelError, Member, Post};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
@@ -161,7 +162,10 @@ async fn post(
         sort,
         may_repeat: item.uncertain,
     };
-    channel.post(post).await
+    failpoint!("post.before");
+    let posted = channel.post(post).await;
+    failpoint!("post.after");
+    posted
 }
 
 /// A process that the ledger has ended is killed by the spool that holds it.

@@ -28,6 +28,7 @@ use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Call, Entry, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
+use crate::failpoint;
 use crate::ports::{Progress, StoreError};
 use crate::tools::{self, Tool, Wiring};
 
@@ -258,6 +259,7 @@ impl Task<'_> {
             Effect::Progress(shown) => {
                 self.show(match shown {
                     Shown::Discarded => Progress::Discarded,
+                    Shown::Whole => Progress::Whole,
                     Shown::Tool { name } => Progress::Tool { name },
                 });
                 Act::Nothing
@@ -418,7 +420,9 @@ impl Task<'_> {
             // Shown when it runs.
             Delta::Call { .. } => {}
         };
+        failpoint!("model.before");
         let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        failpoint!("model.after");
         let rest = clean.finish();
         if answered.is_ok() && !rest.is_empty() {
             self.show(Progress::Text(rest));

@@ -11,6 +11,7 @@ use super::stray;
 use crate::core::execution::{Outcome, Status};
 use crate::core::output::{Captured, capture};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::Found;
 
 /// Takes secrets out of text.
@@ -40,11 +41,13 @@ pub(super) fn judge(
     if let Some(record) = recorded(entry, now) {
         return Ok(Found::Ended(outcome(entry, record, redact)));
     }
+    failpoint!("lost.before");
     let record = lost(entry, now, suspect);
     if let Err(error) = exit_record::write(&entry.dir, &record) {
         // The next start finds the same evidence and says the same.
         tracing::warn!(dir = %entry.dir.display(), %error, "cannot record a lost execution");
     }
+    failpoint!("lost.after");
     Ok(Found::Ended(outcome(entry, record, redact)))
 }
 

@@ -19,6 +19,7 @@ use super::spool::Entry;
 use crate::core::execution::{Outcome, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::Found;
 
 /// First wait between two looks at a shim that is neither there nor gone; it doubles.
@@ -221,7 +222,19 @@ impl Line {
         if order == Order::Kill {
             self.wake();
         }
+        match order {
+            Order::Go => failpoint!("go.before"),
+            Order::Cancel => failpoint!("cancel.before"),
+            Order::Kill => failpoint!("kill.before"),
+            Order::Probe => {}
+        }
         let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        match order {
+            Order::Go => failpoint!("go.after"),
+            Order::Cancel => failpoint!("cancel.after"),
+            Order::Kill => failpoint!("kill.after"),
+            Order::Probe => {}
+        }
         self.asked.push_back((order, now));
     }
 

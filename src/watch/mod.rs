@@ -33,13 +33,14 @@ use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
 pub use self::spawn::{ENV_ALLOWED, find_python};
-pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
+pub use self::spool::{Seen, SpoolError, look_at};
 use self::syntax::Syntax;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
@@ -208,6 +209,7 @@ impl Watch {
             let ended = attendant.run(shim).await;
             shared.live().remove(&name);
             if let Some(outcome) = ended {
+                failpoint!("exit.heard");
                 shared.sink.exited(name.0, name.1, outcome);
             }
         });
@@ -243,6 +245,7 @@ impl From<EntryError> for LaunchError {
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
     let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
     if started.is_err() {
         let _left_for_the_next_start = entry.remove();
@@ -299,7 +302,9 @@ impl Launcher for Watch {
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
+            failpoint!("launch.before");
             let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())
         }
@@ -352,6 +357,7 @@ impl Launcher for Watch {
 
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>> {
         async move {
+            failpoint!("adopt.before");
             let mut found = Vec::new();
             for (entry, place) in self.on_spool(scan).await?? {
                 let name = (entry.session.clone(), entry.execution.clone());
@@ -361,6 +367,7 @@ impl Launcher for Watch {
                 }
                 found.push(entry);
             }
+            failpoint!("adopt.after");
             Ok(found)
         }
         .boxed()
@@ -415,10 +422,12 @@ impl Launcher for Watch {
     ) -> BoxFuture<'a, ()> {
         let entry = self.shared.spool.entry(session, execution);
         async move {
+            failpoint!("settle.before");
             let settle = move |shared: &Shared| shared.spool.settle(&entry, shared.clock.now());
             if let Ok(Err(error)) = self.on_spool(settle).await {
                 tracing::warn!(%session, %execution, %error, "cannot set a spool entry aside");
             }
+            failpoint!("settle.after");
         }
         .boxed()
     }

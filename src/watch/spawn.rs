@@ -57,6 +57,8 @@ pub(super) fn shim(
 ) -> io::Result<tokio::process::Child> {
     let mut command = command(program);
     command.arg("shim").arg(dir).process_group(0).stdin(lock).stdout(Stdio::piped()).stderr(log);
+    #[cfg(feature = "failpoints")]
+    command.envs(crate::failpoint::variables());
     tokio::process::Command::from(command).spawn()
 }
 

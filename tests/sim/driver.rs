@@ -141,7 +141,11 @@ impl Driver {
                     take,
                     nonce: Nonce::new(format!("k{}", world.fresh())).unwrap(),
                 };
-                let appended = self.run(world, &append)?;
+                // Taking alone is repeated with what it answers: what came since is taken too.
+                world.only_takes = append.new.is_empty();
+                let appended = self.run(world, &append);
+                world.only_takes = false;
+                let appended = appended?;
                 self.chain = appended.chain.no;
                 let chain = left(&appended.chain);
                 return Ok(Some(Input::Appended { entries: appended.entries, chain }));

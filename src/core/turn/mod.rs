@@ -162,8 +162,10 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// The text so far is not the answer: tools follow, or the call failed.
+    /// The text so far is not the answer: tools follow.
     Discarded,
+    /// The text so far is a whole answer; it is posted when the turn ends.
+    Whole,
     /// A tool runs.
     Tool {
         /// Its name.

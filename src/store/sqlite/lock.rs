@@ -2,10 +2,12 @@
 //! it with the process, so a file that was left behind stops nobody. Must not know `SQLite`.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
+
+use nix::poll::poll;
 
 use crate::ports::StoreError;
 
@@ -15,6 +17,9 @@ pub(super) struct Lock {
     _file: File,
 }
 
+/// Looks at a held lock, and what lies between two.
+const LOCK_TRIES_MAX: u32 = 20;
+const LOCK_WAIT_MS: u16 = 25;
 /// Longest pid that is read from a lock file, in bytes.
 const PID_BYTES_MAX: u64 = 20;
 
@@ -22,7 +27,7 @@ impl Lock {
     /// The lock of the store at `store`, or who holds it.
     pub(super) fn take(store: &Path) -> Result<Self, StoreError> {
         let path = beside(store);
-        let away = |e: std::io::Error| {
+        let away = |e: io::Error| {
             StoreError::Away(format!(
                 "the lock file {} cannot be used ({e}): the directory must exist and be writable \
                  for this user",
@@ -37,15 +42,28 @@ impl Lock {
             .mode(0o600)
             .open(&path)
             .map_err(away)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(store, &path, &file)),
-            Err(TryLockError::Error(e)) => return Err(away(e)),
+        if !lock_soon(&file).map_err(away)? {
+            return Err(held(store, &path, &file));
         }
         // Only for the words of whoever finds it held; nothing is decided by it.
         file.set_len(0).and_then(|()| writeln!(file, "{}", process::id())).map_err(away)?;
         Ok(Self { _file: file })
     }
+}
+
+/// Takes a lock that a process which just died may seem to hold: one that it was starting has its
+/// descriptors for a moment longer. Answers `false` when somebody really holds it.
+fn lock_soon(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES_MAX {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+        // No descriptor: only the time passes.
+        let _passed = poll(&mut [], LOCK_WAIT_MS);
+    }
+    Ok(false)
 }
 
 fn beside(store: &Path) -> PathBuf {
