@@ -111,10 +111,8 @@ struct Boot {
 
 /// Fails with a picture of the bot when it takes too long.
 async fn patiently<T>(bot: &Bot, what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what} does not happen\n{}", bot.picture()),
-    }
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_elapsed| panic!("{what} does not happen\n{}", bot.picture()))
 }
 
 impl Bot {
@@ -462,7 +460,7 @@ impl Bot {
     pub(crate) fn picture(&self) -> String {
         let posts: Vec<_> = self.stage.posted().into_iter().map(|post| post.text).collect();
         let requests = self.llm.seen_now();
-        let last = requests.last().map(|seen| &seen.body["messages"]);
+        let last = requests.last().and_then(|seen| seen.body.get("messages"));
         format!(
             "posts: {posts:#?}\nshown: {:#?}\nrequests: {}, the last: {last:#?}",
             self.stage.shown(),

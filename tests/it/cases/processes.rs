@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use super::waits;
 use crate::support::bot::{Bot, session};
 use crate::support::fake_llm::{FakeLlm, Gate, Reply};
+use crate::support::killable::{Program, audit, configure};
 use crate::support::process::{ends, fifo, is_alive, pids, processes_of, said, signal};
-use crate::support::program::{Program, audit, configure};
 use crate::support::tap::At;
 use crate::support::wire::{arguments, envelopes, prompt, trigger, user};
 
