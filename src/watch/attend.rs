@@ -45,7 +45,7 @@ pub(super) struct Sign {
 }
 
 impl Sign {
-    /// Somebody stopped it, so that it would not answer. Blocking.
+    /// Somebody stopped it, so that it would not answer. Reads one file that is no file on a disk.
     pub(super) fn is_stopped(&self) -> bool {
         let pid = self.pid.load(Ordering::Relaxed);
         pid != 0 && ctl::is_stopped(pid)

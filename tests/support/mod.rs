@@ -3,6 +3,7 @@
 pub(crate) mod bot;
 pub(crate) mod fake_llm;
 pub(crate) mod jump_clock;
+pub(crate) mod killable;
 pub(crate) mod manual_clock;
 pub(crate) mod process;
 pub(crate) mod program;

@@ -285,7 +285,6 @@ async fn killed_at(write: usize, at: At) {
     assert_eq!(notices.len(), 1, "{write} {at:?}");
     // One call more than without the crash, at most.
     assert!(bot.llm.seen_now().len() <= 4, "{write} {at:?}: {}", bot.llm.seen_now().len());
-    eprintln!("{write} {at:?} {}", notices[0].lines().next().unwrap());
     let sum = bot.finish().await;
     assert_eq!((sum.registered, sum.arrivals), (1, 1), "{write} {at:?}");
 }
