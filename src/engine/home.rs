@@ -66,7 +66,11 @@ async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Resu
             Err(error) => {
                 tracing::warn!(execution.id = %id, error = %error, "a start is not recorded");
                 let at = engine.ports.clock.now().plus_ms(REPORT_AGAIN_MS);
-                engine.ports.clock.sleep_until(at).await;
+                tokio::select! {
+                    // The next start adopts it and says "go" then.
+                    () = engine.shutdown.cancelled() => return Ok(()),
+                    () = engine.ports.clock.sleep_until(at) => {}
+                }
             }
         }
     };
@@ -120,15 +124,20 @@ pub(super) async fn report(
                 tracing::info!(session.id = %session, execution.id = %id,
                     status = complete.outcome.status.word(), completed = ?completed,
                     "an execution ended");
+                // Who waits for it need not wait until its traces are set aside as well.
+                let _ = engine.stirs.send(session.clone());
                 if completed != Completed::Late {
                     engine.ports.launcher.settled(session, id).await;
                 }
-                let _ = engine.stirs.send(session.clone());
                 return;
             }
             Err(LedgerError::Refused(refusal)) => {
                 tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
                     "an end is not taken");
+                if refusal == Refusal::Unknown {
+                    // Nobody will ever take it: it is kept a day like any other.
+                    engine.ports.launcher.settled(session, id).await;
+                }
                 return;
             }
             Err(error) => {

@@ -5,6 +5,7 @@ mod console;
 mod contract_llm;
 mod demo;
 mod engine;
+mod faults;
 mod model;
 mod watch;
 

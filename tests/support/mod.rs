@@ -2,3 +2,4 @@
 
 pub(crate) mod fake_llm;
 pub(crate) mod manual_clock;
+pub(crate) mod real_bot;

@@ -1,9 +1,9 @@
 //! The right to write a store. Owns the lock file beside it: the kernel holds the lock and drops
 //! it with the process, so a file that was left behind stops nobody. Must not know `SQLite`.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -12,7 +12,8 @@ use crate::ports::StoreError;
 /// Held as long as it lives. The file stays: deleting it would let two hold it.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
 /// Longest pid that is read from a lock file, in bytes.
@@ -42,10 +43,23 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(held(store, &path, &file)),
             Err(TryLockError::Error(e)) => return Err(away(e)),
         }
-        // Only for the words of whoever finds it held; nothing is decided by it.
-        file.set_len(0).and_then(|()| writeln!(file, "{}", process::id())).map_err(away)?;
-        Ok(Self { _file: file })
+        // Only for the words of whoever finds it held; nothing is decided by it, and a disk that
+        // is full has no room for it.
+        let _unnamed = file.set_len(0).and_then(|()| writeln!(file, "{}", process::id()));
+        Ok(Self { file, path })
     }
+
+    /// Does it still stand under its name? Else another process may take it a second time.
+    pub(super) fn stands(&self) -> bool {
+        is_same(&self.file.metadata(), &self.path)
+    }
+}
+
+/// Is this the file that stands under that name?
+pub(super) fn is_same(file: &io::Result<Metadata>, path: &Path) -> bool {
+    let id = |file: &Metadata| (file.dev(), file.ino());
+    let named = path.metadata();
+    file.as_ref().is_ok_and(|file| named.is_ok_and(|named| id(file) == id(&named)))
 }
 
 fn beside(store: &Path) -> PathBuf {
