@@ -15,6 +15,7 @@ use crate::core::budget::Limits;
 use crate::core::id::{BootId, Principal};
 use crate::core::ledger::session::Allowance;
 use crate::core::redact::Redactor;
+use crate::core::time::Timestamp;
 use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
 use crate::engine::{Agent, Engine, Ports, Restored, Settings};
@@ -56,7 +57,7 @@ pub fn store_settings(config: &Config) -> store::Settings {
 }
 
 /// The model as configured, ready to be asked.
-pub fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
+fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
     let settings = match &config.model {
         ModelConfig::OpenAi(openai) => model::Settings::OpenAi(model::openai::Settings {
             base_url: openai.base_url.clone(),
@@ -87,6 +88,11 @@ pub fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
         }
     };
     Ok(Chosen::new(settings, clock)?)
+}
+
+/// The model as configured, outside of a bot: what it cannot be made of is an error.
+pub fn idle_model(config: &Config) -> Result<Chosen> {
+    model(config, Arc::new(SystemClock::from_store(Timestamp::ZERO)))
 }
 
 /// The agent that answers.
@@ -194,7 +200,10 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     config.scripts_allowed()?;
     let store = Arc::new(Sqlite::open(&store_settings(&config))?);
     let _log = log(&config)?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(store.now().await?));
+    let now = store.now().await?;
+    #[cfg(feature = "failpoints")]
+    let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(now));
     let ids: Arc<dyn Ids> = Arc::new(UlidIds);
     let tasks = TaskTracker::new();
     let stopped = shutdown::on_signals(&tasks)?;

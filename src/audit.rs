@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::app;
@@ -12,6 +12,7 @@ use crate::core::ledger::audit::{Balance, Snapshot, audit};
 use crate::core::ledger::{Aggregate, Key};
 use crate::ports::Store;
 use crate::store::Sqlite;
+use crate::watch;
 
 /// Rows or aggregates read at a time.
 const PAGE: usize = 500;
@@ -25,6 +26,9 @@ pub struct Audit {
     pub sessions: usize,
     /// All of them together.
     pub balance: Balance,
+    /// Entries of the spool that the store does not know. They are ended at the next start and
+    /// kept for a day; nothing waits for them.
+    pub strangers: Vec<String>,
 }
 
 impl Audit {
@@ -48,6 +52,7 @@ impl Audit {
             },
             "arrivals": { "accepted": balance.arrivals, "unread": balance.unread },
             "posts": { "undelivered": balance.unposted, "dead_letters": balance.dead_letters },
+            "spool": { "unknown": self.strangers },
             "faults": balance.faults,
         });
         format!("{report:#}")
@@ -60,9 +65,9 @@ impl Audit {
             balance.fates.iter().map(|(fate, count)| format!("{count} {fate}")).collect();
         let fates = if fates.is_empty() { "none settled".to_owned() } else { fates.join(", ") };
         let mut text = format!(
-            "{} sessions\n{} executions = {} live + {} unread + {} before the model + {}\n\
+            "{}\n{} executions = {} live + {} unread + {} before the model + {}\n\
              {} messages accepted, {} unread\n{} posts undelivered, {} given up\n",
-            self.sessions,
+            sessions(self.sessions),
             balance.registered,
             balance.live,
             balance.pending,
@@ -73,6 +78,9 @@ impl Audit {
             balance.unposted,
             balance.dead_letters,
         );
+        for stranger in &self.strangers {
+            let _ = writeln!(text, "in the spool, but not in the store: {stranger}");
+        }
         for fault in &balance.faults {
             let _ = writeln!(text, "does not balance: {fault}");
         }
@@ -85,10 +93,39 @@ impl Audit {
     }
 }
 
+fn sessions(count: usize) -> String {
+    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
+}
+
+/// What the spool has and the store has not, in words.
+pub async fn strangers(config: &Config, store: &Sqlite) -> Result<Vec<String>> {
+    let mut strangers = vec![];
+    // Before the store: what is launched meanwhile stands in the store first.
+    for seen in watch::look_at(&config.watch.spool_dir)? {
+        let Some((session, execution)) = seen.execution else {
+            strangers.push(format!("{} (it cannot be read)", seen.dir.display()));
+            continue;
+        };
+        let key = Key::execution(&execution);
+        let rows = store.load(&Aggregate::Session(session.clone()), &[key]).await?.rows;
+        if rows.iter().all(Option::is_none) {
+            let name = execution.within(&session);
+            strangers.push(format!("{name} ({})", seen.dir.display()));
+        }
+    }
+    Ok(strangers)
+}
+
 /// Audits the store of this configuration.
 pub async fn run(config: &Config) -> Result<Audit> {
-    let store = Sqlite::open_read_only(&app::store_settings(config))?;
-    let mut found = Audit::default();
+    let settings = app::store_settings(config);
+    ensure!(
+        settings.path.exists(),
+        "there is no store at {}; start dogwatch once, or name the configuration that it runs with",
+        settings.path.display()
+    );
+    let store = Sqlite::open_read_only(&settings)?;
+    let mut found = Audit { strangers: strangers(config, &store).await?, ..Audit::default() };
     let mut after: Option<Aggregate> = None;
     loop {
         let page = store.aggregates(after.as_ref(), PAGE).await?;

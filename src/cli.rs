@@ -10,6 +10,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError};
 use crate::console::End;
+#[cfg(feature = "failpoints")]
+use crate::failpoint;
+use crate::model::{PlaybookError, SettingsError};
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
 use crate::{app, audit, demo, doctor, tools, watch};
@@ -41,6 +44,13 @@ enum Command {
     CheckConfig(Report),
     /// Print the JSON Schemas of the tools and of the configuration
     Schema,
+    /// List the points at which a test may kill the bot (test builds only)
+    #[cfg(feature = "failpoints")]
+    Failpoints {
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
     /// Supervise one script (internal)
     #[command(hide = true)]
     Shim {
@@ -51,7 +61,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Place {
-    /// The configuration file [default: the usual place, else defaults]
+    /// The configuration file [default: ~/.config/dogwatch/dogwatch.toml where there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -92,8 +102,14 @@ impl Cli {
                 return if usage { USAGE.into() } else { ExitCode::SUCCESS };
             }
         };
+        // Both of TLS's providers may be linked one day, so the choice is made here.
+        let _first = rustls::crypto::ring::default_provider().install_default();
+        #[cfg(feature = "failpoints")]
+        failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            #[cfg(feature = "failpoints")]
+            Command::Failpoints { json } => print(&failpoints(json)),
             Command::Schema => {
                 let mut schemas = tools::schema();
                 if let Some(schemas) = schemas.as_object_mut() {
@@ -134,8 +150,26 @@ impl Cli {
     }
 }
 
+#[cfg(feature = "failpoints")]
+fn failpoints(json: bool) -> String {
+    let points = failpoint::points();
+    if json {
+        let resting = failpoint::RESTING
+            .map(|(operation, why)| serde_json::json!({ "operation": operation, "why": why }));
+        return format!("{:#}", serde_json::json!({ "points": points, "resting": resting }));
+    }
+    points.into_iter().map(|point| point.name).collect::<Vec<_>>().join("\n")
+}
+
 fn check_config(report: &Report) -> ExitCode {
-    let checked = config::check(report.place.config.as_deref());
+    let file = report.place.config.as_deref();
+    let mut checked = config::check(file);
+    if checked.ok
+        && let Ok(config) = load(file)
+        && let Err(error) = app::idle_model(&config)
+    {
+        checked.reject(&config, "model", &format!("{error:#}"));
+    }
     let text = if report.json {
         serde_json::to_string_pretty(&checked).unwrap_or_else(|error| error.to_string())
     } else {
@@ -166,8 +200,6 @@ fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    // Both of TLS's providers may be linked one day, so the choice is made here.
-    let _first = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
@@ -183,9 +215,14 @@ fn answer(done: anyhow::Result<(String, bool)>) -> ExitCode {
         }
         Err(error) => {
             complain(&format!("{error:#}"));
-            if error.is::<ConfigError>() { CONFIG.into() } else { ExitCode::FAILURE }
+            if is_configuration(&error) { CONFIG.into() } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// A file of the configuration is wrong, or what it says cannot be.
+fn is_configuration(error: &anyhow::Error) -> bool {
+    error.is::<ConfigError>() || error.is::<PlaybookError>() || error.is::<SettingsError>()
 }
 
 /// Colour is for people at a terminal who did not forbid it.

@@ -3,17 +3,15 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::app;
 use crate::config::{self, Config, ModelConfig};
 use crate::core::message::{Message, Request};
-use crate::ports::{Clock, Model, Store};
-use crate::store::{Sqlite, SystemClock};
-use crate::watch;
+use crate::ports::{Model, Store};
+use crate::store::Sqlite;
+use crate::{app, audit, watch};
 
 /// A model that is asked one word answers within this, or it is said to be away.
 const MODEL_MS_MAX: u64 = 20_000;
@@ -71,9 +69,9 @@ impl Checkup {
                 Grade::Warning => "warning",
                 Grade::Failed => "FAILED ",
             };
-            let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, check.what);
+            let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, under(&check.what));
             if let Some(cure) = &check.cure {
-                let _ = writeln!(text, "{:26}{cure}", "→ ");
+                let _ = writeln!(text, "{INDENT}→ {}", under(cure));
             }
         }
         text.push_str(if self.is_well() { "Nothing failed." } else { "Something failed." });
@@ -87,6 +85,14 @@ impl Checkup {
     fn add(&mut self, name: &'static str, grade: Grade, what: String, cure: Option<&str>) {
         self.checks.push(Check { name, grade, what, cure: cure.map(Into::into) });
     }
+}
+
+/// Where what was seen stands in a line.
+const INDENT: &str = "                        ";
+
+/// Further lines of a text, under its first.
+fn under(text: &str) -> String {
+    text.replace('\n', &format!("\n{INDENT}"))
 }
 
 /// Makes all checks.
@@ -127,6 +133,9 @@ fn directories(checkup: &mut Checkup, config: &Config) {
 /// Looks without leaving anything: the nearest directory that exists must let us write.
 fn writable(path: &Path) -> std::io::Result<()> {
     let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(path);
+    if !there.is_dir() {
+        return Err(std::io::Error::other(format!("{} is no directory", there.display())));
+    }
     Ok(nix::unistd::access(there, nix::unistd::AccessFlags::W_OK)?)
 }
 
@@ -136,15 +145,28 @@ async fn store(checkup: &mut Checkup, config: &Config) {
         checkup.ok("store", format!("{path} will be made at the first start"));
         return;
     }
-    match Sqlite::open_read_only(&app::store_settings(config)) {
-        Ok(store) => match store.aggregates(None, 1).await {
-            Ok(_) => checkup.ok("store", format!("{path} can be read")),
-            Err(error) => {
-                let cure = Some("restore it from a copy; `dogwatch audit` proves what it holds");
-                checkup.add("store", Grade::Failed, error.to_string(), cure);
-            }
-        },
-        Err(error) => checkup.add("store", Grade::Failed, error.to_string(), None),
+    let store = match Sqlite::open_read_only(&app::store_settings(config)) {
+        Ok(store) => store,
+        Err(error) => return checkup.add("store", Grade::Failed, error.to_string(), None),
+    };
+    match store.aggregates(None, 1).await {
+        Ok(_) => checkup.ok("store", format!("{path} can be read")),
+        Err(error) => {
+            let cure = Some("restore it from a copy; `dogwatch audit` proves what it holds");
+            return checkup.add("store", Grade::Failed, error.to_string(), cure);
+        }
+    }
+    match audit::strangers(config, &store).await {
+        Ok(strangers) if strangers.is_empty() => {}
+        Ok(strangers) => {
+            let what = format!("not in the store: {}", strangers.join("\n"));
+            let cure = Some(
+                "was an older copy of the store put back? They are ended at the next start and \
+                 kept for a day: look at what they printed, then nothing is to be done",
+            );
+            checkup.add("spool entries", Grade::Warning, what, cure);
+        }
+        Err(error) => checkup.add("spool entries", Grade::Failed, format!("{error:#}"), None),
     }
 }
 
@@ -165,7 +187,7 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
         Ok(()) => checkup.add(
             "sandbox",
             Grade::Warning,
-            "tier 3, none: scripts that the model writes run with the rights, the files and the \
+            "there is none: scripts that the model writes run with the rights, the files and the \
              network of this user; a script can forge its own exit record"
                 .into(),
             Some("run dogwatch as a user of its own, on a machine without secrets, for now"),
@@ -175,9 +197,7 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
 }
 
 async fn model(checkup: &mut Checkup, config: &Config) {
-    let clock: Arc<dyn Clock> =
-        Arc::new(SystemClock::from_store(crate::core::time::Timestamp::ZERO));
-    let chosen = match app::model(config, clock) {
+    let chosen = match app::idle_model(config) {
         Ok(chosen) => chosen,
         Err(error) => {
             checkup.add("model", Grade::Failed, format!("{error:#}"), None);

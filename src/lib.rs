@@ -1,6 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 pub mod core;
+pub mod failpoint;
 pub mod ports;
 
 pub mod engine;

@@ -192,8 +192,11 @@ pub enum Progress {
     },
     /// A piece of text came.
     Text(String),
-    /// The text so far will not be the answer: the call failed or tools follow.
+    /// The text so far will not be the answer: tools follow.
     Discarded,
+    /// The text so far is a whole answer, to be posted when the turn is over. The model may be
+    /// asked again before that.
+    Whole,
     /// A tool runs.
     Tool {
         /// Its name.
@@ -201,11 +204,12 @@ pub enum Progress {
     },
     /// The turn is over; its posts come by the outbox.
     Ended,
-    /// The attempt failed; it is tried again, or given up.
+    /// The attempt failed, and its text so far is void; it is tried again, or given up.
     Failed {
         /// One line why.
         what: String,
-        /// When it is tried again; `None` when it is given up.
+        /// When it is tried again; `None` when the turn is over. Who must hear of that is told by
+        /// a post.
         again_at: Option<Timestamp>,
     },
 }

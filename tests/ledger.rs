@@ -1,6 +1,12 @@
-//! The operations of the ledger, one by one: every refusal, every repeat, every bound.
+//! The operations of the ledger, one by one: every refusal, every repeat, every bound, and the
+//! cases of delivery that others got wrong.
 
-#![cfg(test)]
-
-#[test]
-fn placeholder() {}
+// The attribute tells the lints that all of it is test code.
+#[cfg(test)]
+mod ledger {
+    mod bench;
+    mod bounds;
+    mod delivery;
+    mod refusals;
+    mod repeats;
+}

@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 47] = [
+const EVERYWHERE: [&str; 48] = [
     "a chain spent",
     "a claim refused",
     "a claim too early",
@@ -56,6 +56,7 @@ const EVERYWHERE: [&str; 47] = [
     "a turn resumed",
     "a turn stopped",
     "a waived completion",
+    "a wish heard by its home",
     "adopted running",
     "adopted waiting",
     "an answer lost",
@@ -169,18 +170,18 @@ fn schedules(seeds: u64, kind: (bool, Runner)) {
 }
 
 #[test]
-fn several_nodes_lose_and_double_nothing() {
+fn worlds_of_several_nodes_lose_and_double_nothing() {
     schedules(SEEDS, (false, Runner::Plain));
 }
 
 #[test]
-fn one_boot_at_a_time_loses_and_doubles_nothing() {
+fn worlds_of_one_boot_lose_and_double_nothing() {
     schedules(SEEDS, (true, Runner::Plain));
 }
 
 /// With the mailboxes and the kept rows of the engine.
 #[test]
-fn the_engines_runner_loses_and_doubles_nothing() {
+fn worlds_of_the_engines_runner_lose_and_double_nothing() {
     schedules(SEEDS_OF_ENGINE, (false, Runner::Engine));
     schedules(SEEDS_OF_ENGINE, (true, Runner::Engine));
 }

@@ -40,6 +40,14 @@ impl Report {
     }
 }
 
+impl Report {
+    /// Adds what another room says about the value of a key.
+    pub fn reject(&mut self, config: &Config, key: &str, what: &str) {
+        self.errors.push(about(config, key, what, ""));
+        self.ok = false;
+    }
+}
+
 fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }

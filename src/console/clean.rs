@@ -4,6 +4,8 @@
 //! Work is done line by line, so that text cleaned while it streams is the same as the whole
 //! text cleaned at once.
 
+use unicode_width::UnicodeWidthChar;
+
 /// One line without control sequences, control characters and marks that turn the reading
 /// direction. Tabs stay.
 pub(super) fn line(text: &str) -> String {
@@ -40,12 +42,19 @@ pub(super) fn one_line(text: &str) -> String {
     text.split('\n').map(|part| line(part).trim().to_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// At most `max` characters, the last of them `…` when something is missing.
+/// At most `max` columns of a terminal, the last of them `…` when something is missing.
 pub(super) fn cut(text: &str, max: usize) -> String {
-    if text.chars().count() <= max {
+    let columns = |c: char| c.width().unwrap_or(0);
+    if text.chars().map(columns).sum::<usize>() <= max {
         return text.to_owned();
     }
-    let mut out: String = text.chars().take(max.saturating_sub(1)).collect();
+    let mut room = max.saturating_sub(1);
+    let fits = |c: &char| {
+        let left = room.checked_sub(columns(*c));
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let mut out: String = text.chars().take_while(fits).collect();
     out.push('…');
     out
 }
@@ -134,7 +143,9 @@ mod tests {
     fn a_cut_is_shown() {
         assert_eq!(cut("abcdef", 4), "abc…");
         assert_eq!(cut("abcd", 4), "abcd");
-        assert_eq!(cut("漢字漢字", 3), "漢字…");
+        assert_eq!(cut("漢字漢字", 8), "漢字漢字");
+        assert_eq!(cut("漢字漢字", 7), "漢字漢…");
+        assert_eq!(cut("漢字漢字", 6), "漢字…");
     }
 
     proptest::proptest! {

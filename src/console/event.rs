@@ -111,6 +111,8 @@ pub enum Step {
     },
     /// The text so far is not the answer.
     Discarded,
+    /// The text so far is a whole answer; its post comes when the turn is over.
+    Whole,
     /// A tool runs.
     Tool {
         /// Its name.
@@ -122,7 +124,7 @@ pub enum Step {
     Failed {
         /// One line why.
         what: String,
-        /// When it is tried again; nothing when it is given up.
+        /// When it is tried again; nothing when the turn is over.
         again_at: Option<Timestamp>,
     },
 }
@@ -133,6 +135,7 @@ impl From<ports::Progress> for Step {
             ports::Progress::Began { turn, synthetic } => Self::Began { turn, synthetic },
             ports::Progress::Text(text) => Self::Text { text },
             ports::Progress::Discarded => Self::Discarded,
+            ports::Progress::Whole => Self::Whole,
             ports::Progress::Tool { name } => Self::Tool { name },
             ports::Progress::Ended => Self::Ended,
             ports::Progress::Failed { what, again_at } => Self::Failed { what, again_at },

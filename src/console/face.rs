@@ -8,6 +8,7 @@ use crate::core::time::Timestamp;
 
 use super::Mode;
 use super::chat::ChatName;
+use super::clean;
 use super::event::{Event, Reply, Step};
 use super::stream::{Left, Stream};
 use super::words::{self, Look};
@@ -30,6 +31,11 @@ impl Turns {
     fn begin(&mut self, synthetic: bool) {
         self.synthetic = synthetic;
         self.tools.clear();
+        self.put_aside();
+    }
+
+    /// The open stream waits for its post.
+    fn put_aside(&mut self) {
         let before = std::mem::take(&mut self.open);
         if before.is_shown() {
             self.older.push_back(before);
@@ -37,6 +43,13 @@ impl Turns {
         if self.older.len() > STREAMS_KEPT_MAX {
             self.older.pop_front();
         }
+    }
+
+    /// The answer that came is whole: if its lines are on the screen, so is the last one now.
+    fn whole(&mut self) -> Option<String> {
+        let rest = if self.open.is_shown() { self.open.close() } else { None };
+        self.put_aside();
+        rest
     }
 
     fn post(&mut self, text: &str) -> Option<Left> {
@@ -163,7 +176,11 @@ impl Face {
                 turns.tools.clear();
                 true
             }
-            Step::Began { .. } | Step::Discarded | Step::Ended | Step::Failed { .. } => true,
+            Step::Began { .. }
+            | Step::Discarded
+            | Step::Whole
+            | Step::Ended
+            | Step::Failed { .. } => true,
         }
     }
 
@@ -189,6 +206,7 @@ impl Face {
                 let stream = std::mem::take(&mut turns.open);
                 discarded(&stream, look)
             }
+            Step::Whole => turns.whole(),
             Step::Failed { .. } => {
                 let stream = std::mem::take(&mut turns.open);
                 stream.is_shown().then(|| look.aside("(the text above was not the whole answer)"))
@@ -203,7 +221,8 @@ fn discarded(stream: &Stream, look: Look) -> Option<String> {
     let unshown = stream.unshown();
     match (stream.is_shown(), unshown.trim().is_empty()) {
         (false, true) => None,
-        (false, false) => Some(look.aside(&unshown)),
+        // A taste of it: two lines of the screen.
+        (false, false) => Some(look.aside(&clean::cut(&unshown, look.columns * 2))),
         (true, true) => Some(look.aside("(so far; the answer follows)")),
         (true, false) => Some(format!("{unshown}\n{}", look.aside("(so far; the answer follows)"))),
     }

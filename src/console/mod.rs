@@ -30,7 +30,7 @@
 //! {"event":"post","chat":…,"text":…,"sort":"answer|woken|human|failure","item":…,
 //!  "may_repeat":false,"at":…}
 //! {"event":"progress","chat":…,"kind":"began","turn":3,"synthetic":true,"at":…}
-//! {"event":"progress","chat":…,"kind":"text","text":…} | "discarded" | "ended"
+//! {"event":"progress","chat":…,"kind":"text","text":…} | "discarded" | "whole" | "ended"
 //!  | "tool","name":… | "failed","what":…,"again_at":…|null      lossy: never the only source
 //! {"event":"watcher","chat":…,"id":…,"name":…,"state":…,"elapsed_ms":…,"timeout_ms":…,
 //!  "ending":…,"at":…}                                         seen to run, or to be over

@@ -50,6 +50,11 @@ impl Stream {
         (!shown.trim().is_empty() || self.is_shown()).then_some(shown)
     }
 
+    /// Nothing more comes: the line that was not whole is.
+    pub(super) fn close(&mut self) -> Option<String> {
+        if self.tail.is_empty() { None } else { self.push("\n") }
+    }
+
     /// Is any of it on the screen?
     pub(super) fn is_shown(&self) -> bool {
         !self.lines.trim().is_empty()

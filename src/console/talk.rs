@@ -22,7 +22,7 @@ use super::event::{CancelResult, Event, Reply, Stand, Summary, Work};
 use super::input::Heard;
 use super::prompt::{Prompt, Running};
 use super::typed::{self, HELP, Typed};
-use super::{AtEnd, End, Settings};
+use super::{AtEnd, End, Settings, words};
 
 /// What the terminal needs of the rest.
 #[derive(Clone)]
@@ -149,27 +149,29 @@ impl Talk {
             End::EndOfInput => self.drain(&mut ears).await,
             End::Quit | End::Stopped | End::Unfinished => end,
         };
-        let note = self.farewell(end);
+        let note = self.farewell(end, self.owes().await);
         self.say(Event::Bye { note, at: self.now() }).await;
         end
     }
 
-    fn farewell(&self, end: End) -> Option<String> {
+    /// What goes on without this terminal. `owes`: something typed has no answer yet.
+    fn farewell(&self, end: End, owes: bool) -> Option<String> {
         let running = self.running_in_all();
-        let watchers = super::words::count(running, "watcher");
-        match (end, running) {
-            (End::Unfinished, _) => Some(format!(
+        let watchers = words::count(running, "watcher");
+        if end == End::Unfinished {
+            return Some(format!(
                 "not everything was answered in time ({watchers} running); nothing is lost: it \
                  goes on when dogwatch starts again"
-            )),
-            (End::Quit | End::EndOfInput | End::Stopped, 0) => None,
-            (End::Quit | End::EndOfInput | End::Stopped, 1) => {
-                Some("1 watcher runs on; its result comes when dogwatch starts again".to_owned())
-            }
-            (End::Quit | End::EndOfInput | End::Stopped, _) => {
-                Some(format!("{watchers} run on; their results come when dogwatch starts again"))
-            }
+            ));
         }
+        let work = match running {
+            0 => None,
+            1 => Some("1 watcher runs on, its result comes".to_owned()),
+            _ => Some(format!("{watchers} run on, their results come")),
+        };
+        let answer = owes.then(|| "what is not answered yet will be".to_owned());
+        let parts: Vec<String> = work.into_iter().chain(answer).collect();
+        (!parts.is_empty()).then(|| format!("{} when dogwatch starts again", parts.join("; ")))
     }
 
     async fn hear(&mut self, ears: &mut Ears) -> End {
@@ -191,7 +193,7 @@ impl Talk {
                         }
                         Some(Heard::TooLong) => {
                             self.prompt();
-                            self.error(too_long()).await;
+                            self.error(words::too_long()).await;
                         }
                         Some(Heard::Line(line)) => {
                             if let Some(end) = self.line(&line).await {
@@ -244,7 +246,7 @@ impl Talk {
         if let Err(trouble) = self.act(typed).await {
             match trouble {
                 Trouble::Id(error) => self.error(error.to_string()).await,
-                Trouble::Desk(error) => self.error(refused(&error)).await,
+                Trouble::Desk(error) => self.error(words::refused(&error)).await,
             }
         }
         None
@@ -412,6 +414,17 @@ impl Talk {
         }
     }
 
+    /// Has something that was typed no answer yet?
+    async fn owes(&self) -> bool {
+        for chat in self.chats.keys() {
+            let Ok(session) = chat.session() else { continue };
+            if self.reach.desk.view(&session).await.is_ok_and(|view| owes(&view)) {
+                return true;
+            }
+        }
+        false
+    }
+
     async fn rest(&mut self) -> Rest {
         let mut rest = Rest::Quiet;
         for chat in self.chats.keys() {
@@ -421,7 +434,7 @@ impl Talk {
                 AtEnd::Answered { .. } => false,
                 AtEnd::Quiet { .. } => !view.live.is_empty(),
             };
-            if view.turn.is_some() || view.people > 0 || view.unposted > 0 || working {
+            if owes(&view) || working {
                 return Rest::Busy;
             }
             if view.notices > 0 {
@@ -430,6 +443,10 @@ impl Talk {
         }
         rest
     }
+}
+
+fn owes(view: &SessionView) -> bool {
+    view.turn.is_some() || view.people > 0 || view.unposted > 0
 }
 
 /// What is still to be waited for.
@@ -468,20 +485,4 @@ fn last_line(output: &crate::core::output::Captured) -> Option<String> {
     let end = if output.tail.is_empty() { &output.head } else { &output.tail };
     let line = end.lines().rev().map(super::clean::line).find(|line| !line.trim().is_empty())?;
     Some(super::clean::cut(line.trim(), 200))
-}
-
-fn too_long() -> String {
-    format!(
-        "the line is longer than {} bytes and was not taken; send it in parts",
-        crate::core::limits::MESSAGE_BYTES_MAX
-    )
-}
-
-fn refused(error: &DeskError) -> String {
-    let now = match error {
-        DeskError::Full(_) => "wait until what stands there is answered, or `stop all`",
-        DeskError::Invalid(_) => "write it differently",
-        DeskError::Away(_) => "it may or may not have been taken; look at `status`, then repeat it",
-    };
-    format!("not taken: {error}; {now}")
 }

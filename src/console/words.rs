@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 
 use crate::core::execution::PostSort;
+use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::time::{Timestamp, span};
+use crate::ports::DeskError;
 
 use super::clean;
 use super::event::{CancelResult, Reply, Stand, Step, Summary, Work};
@@ -39,10 +41,9 @@ impl Look {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    /// A faint line beside the talk, cut to the width.
+    /// A faint line beside the talk. The terminal wraps it: its end may be what matters.
     pub(super) fn aside(self, text: &str) -> String {
-        let line = format!("  · {}", clean::one_line(text));
-        self.ink(Ink::Faint, &clean::cut(&line, self.columns))
+        self.ink(Ink::Faint, &format!("  · {}", clean::one_line(text)))
     }
 }
 
@@ -63,12 +64,6 @@ pub(super) fn post(sort: PostSort, text: &str, may_repeat: bool, look: Look) -> 
     if may_repeat {
         out.push_str(" (may be repeated)");
     }
-    if matches!(sort, PostSort::Failure) {
-        out.push('\n');
-        out.push_str(&look.aside(
-            "what now: write again to try again; `status` and `watchers` show how it stands",
-        ));
-    }
     out
 }
 
@@ -77,28 +72,32 @@ pub(super) fn step(step: &Step, now: Timestamp, look: Look) -> Option<String> {
     match step {
         Step::Began { synthetic: true, .. } => Some(look.aside("a result came; dogwatch reads it")),
         Step::Tool { name } => Some(look.aside(&format!("runs {name}"))),
-        Step::Failed { what, again_at } => Some(failed(what, *again_at, now, look)),
-        Step::Began { synthetic: false, .. }
+        Step::Failed { what, again_at: Some(at) } => Some(failed(what, *at, now, look)),
+        // Who must hear of it gets a post, which cannot be lost.
+        Step::Failed { again_at: None, .. }
+        | Step::Began { synthetic: false, .. }
         | Step::Text { .. }
         | Step::Discarded
+        | Step::Whole
         | Step::Ended => None,
     }
 }
 
-fn failed(what: &str, again_at: Option<Timestamp>, now: Timestamp, look: Look) -> String {
-    let then = match again_at {
-        Some(at) => format!(
-            "tried again in {}; `stop` gives it up, watchers run on",
-            span(at.since_ms(now))
-        ),
-        None => "given up; write again to try again".to_owned(),
-    };
+fn failed(what: &str, again_at: Timestamp, now: Timestamp, look: Look) -> String {
     format!(
-        "{} {}\n{}",
-        look.ink(Ink::Bad, "! no answer:"),
+        "{} {}; tried again in {}, `stop` gives it up",
+        look.ink(Ink::Bad, "! no answer yet:"),
         clean::one_line(what),
-        look.aside(&then)
+        ahead(again_at, now)
     )
+}
+
+/// How long until then, in whole seconds: `5s`, `1m40s`.
+fn ahead(at: Timestamp, now: Timestamp) -> String {
+    match at.since_ms(now).div_ceil(1000) {
+        s @ 0..=9 => format!("{s}s"),
+        s => span(s * 1000),
+    }
 }
 
 /// A watcher was seen to start, to be asked to end, or to be over.
@@ -242,15 +241,16 @@ fn status(summary: &Summary, now: Timestamp, look: Look) -> String {
 
 fn doing(summary: &Summary, now: Timestamp) -> String {
     let again = summary.again_at.filter(|at| *at > now);
+    // An outage of the model is no attempt.
+    let tries = match summary.attempt {
+        None | Some(0 | 1) => String::new(),
+        Some(attempt) => format!(", attempt {attempt}"),
+    };
     match (summary.turn, again) {
-        (Some(turn), Some(at)) => format!(
-            "turn {turn} failed, attempt {}; tried again in {}",
-            summary.attempt.unwrap_or(1),
-            span(at.since_ms(now))
-        ),
-        (Some(turn), None) => {
-            format!("turn {turn} is running, attempt {}", summary.attempt.unwrap_or(1))
+        (Some(turn), Some(at)) => {
+            format!("turn {turn} got no answer yet{tries}; tried again in {}", ahead(at, now))
         }
+        (Some(turn), None) => format!("turn {turn} is running{tries}"),
         (None, _) if summary.stopped => "stopped; nothing wakes until you write".to_owned(),
         (None, _) => "idle".to_owned(),
     }
@@ -271,6 +271,21 @@ fn chats_table(chats: &[Summary], now: Timestamp, look: Look) -> String {
         out.push_str(&clean::cut(&line, look.columns));
     }
     out
+}
+
+/// A line that was not taken.
+pub(super) fn too_long() -> String {
+    format!("the line is longer than {MESSAGE_BYTES_MAX} bytes and was not taken; send it in parts")
+}
+
+/// A message or command that the desk did not take.
+pub(super) fn refused(error: &DeskError) -> String {
+    let now = match error {
+        DeskError::Full(_) => "wait until what stands there is answered, or `stop all`",
+        DeskError::Invalid(_) => "write it differently",
+        DeskError::Away(_) => "it may or may not have been taken; look at `status`, then repeat it",
+    };
+    format!("not taken: {error}; {now}")
 }
 
 #[cfg(test)]

@@ -104,6 +104,8 @@ pub const LOAD_ROUNDS_MAX: usize = 3;
 pub const CONFLICT_RETRIES_MAX: u32 = 16;
 /// Stop ids a session remembers.
 pub const STOPS_KEPT_MAX: usize = 8;
+/// Executions that are over and still listed.
+pub const ENDED_LISTED_MAX: usize = 10;
 /// Late facts an execution keeps.
 pub const LATE_FACTS_MAX: usize = 4;
 /// An outbox item is given up after so long.
@@ -172,6 +174,8 @@ pub const EXIT_RECORD_BYTES: usize = 4 * 1024;
 pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 /// Largest file a script may write.
 pub const SCRIPT_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Files that a script may have open, as its soft limit: it may raise it to the host's own.
+pub const SCRIPT_FILES_MAX: u64 = 1_024;
 /// Connections that a shim serves at once.
 pub const SHIM_CONNECTIONS_MAX: usize = 8;
 /// Orders that wait for a shim's answer.
@@ -244,8 +248,9 @@ const _: () = assert!(MODEL_TEXT_BYTES_MAX + MODEL_CALLS_BYTES_MAX < ROW_BYTES_M
 const _: () = assert!(CODE_BYTES_MAX * 2 < MODEL_CALLS_BYTES_MAX);
 const _: () = assert!(MODEL_CONNECT_MS < MODEL_HEADER_MS && MODEL_TAIL_MS < MODEL_IDLE_MS);
 const _: () = assert!(MODEL_HEADER_MS + MODEL_IDLE_MS < MODEL_TOTAL_MS);
-// Each byte of output may become a two-byte JSON escape, in two streams.
-const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 < ROW_BYTES_MAX);
+// Each byte of output may become a two-byte JSON escape, in two streams, of the end of an execution
+// and of one report after it.
+const _: () = assert!(OUTPUT_BYTES_MAX * 2 * 2 * 2 < ROW_BYTES_MAX);
 const _: () = assert!(CODE_BYTES_MAX < ANSWER_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_CALLS_PER_ANSWER_MAX < CALLS_KEPT_PER_ANSWER_MAX);
 // An answer is one row; so is a result, and a notice may be merged into it.

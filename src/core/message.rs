@@ -108,3 +108,17 @@ pub enum ModelError {
         what: String,
     },
 }
+
+impl ModelError {
+    /// The same with other words, for who must take something out of them.
+    #[must_use]
+    pub fn map(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Outage { what, retry_after_ms } => {
+                Self::Outage { what: words(what), retry_after_ms }
+            }
+            Self::Garbled { what } => Self::Garbled { what: words(what) },
+            Self::Refused { what } => Self::Refused { what: words(what) },
+        }
+    }
+}

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{Engine, LedgerError, home, turn_task};
 use crate::core::execution::{CancelledBy, Execution, Kind, State};
 use crate::core::id::{EntryNo, ExecutionId, SessionId};
-use crate::core::ledger::row::RowType;
+use crate::core::ledger::row::{Recent, RowType};
 use crate::core::ledger::session::{Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
 use crate::core::limits::OVERDUE_MS;
@@ -17,9 +17,6 @@ use crate::core::transcript::Call;
 use crate::core::turn::Input;
 use crate::ports::{Launch, StoreError};
 use crate::tools::{self, Action, StartScript, Tool, ToolError, silence, trigger, watch};
-
-/// Executions that have ended and are still listed.
-const ENDED_LISTED_MAX: usize = 10;
 
 /// Which call.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +41,12 @@ pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], cal
     };
     let (result, collect) = answered.unwrap_or_else(|error| (error.to_result(), None));
     Input::ToolDone { call: at.call, result, collect }
+}
+
+/// The result of a call whose task broke: what it did is not known.
+pub(super) fn broke_off(call: u32) -> Input {
+    let error = watch::unavailable("the tool broke off; its outcome is unknown");
+    Input::ToolDone { call, result: error.to_result(), collect: None }
 }
 
 fn away(error: &LedgerError) -> ToolError {
@@ -116,31 +119,16 @@ pub(super) async fn ended(
     engine: &Engine,
     session: &SessionId,
 ) -> Result<Vec<Execution>, StoreError> {
-    let mut ended: Vec<Execution> = all(engine, session)
-        .await?
-        .into_iter()
-        .filter(|execution| execution.state.is_ended())
-        .collect();
-    ended.sort_by(|a, b| b.ended_at.cmp(&a.ended_at).then_with(|| b.id.cmp(&a.id)));
-    ended.truncate(ENDED_LISTED_MAX);
-    Ok(ended)
-}
-
-async fn all(engine: &Engine, session: &SessionId) -> Result<Vec<Execution>, StoreError> {
     let aggregate = Aggregate::Session(session.clone());
-    let mut after = Key::stored("x/");
-    let mut found = vec![];
-    loop {
-        let page = engine.ports.store.rows(&aggregate, Some(&after), 200).await?;
-        let Some((last, _)) = page.last() else { return Ok(found) };
-        after = last.clone();
-        let before = found.len();
-        let total = page.len();
-        found.extend(page.iter().filter_map(|(_, row)| Execution::of(row)).cloned());
-        if found.len() - before < total {
-            return Ok(found);
-        }
+    let rows = engine.ports.store.load(&aggregate, &[Key::recent()]).await?.rows;
+    let recent = rows.into_iter().flatten().next().as_ref().and_then(Recent::of).cloned();
+    let keys: Vec<Key> = recent.unwrap_or_default().0.iter().rev().map(Key::execution).collect();
+    if keys.is_empty() {
+        return Ok(vec![]);
     }
+    let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
+    // One that is past its retention is gone.
+    Ok(rows.iter().flatten().filter_map(Execution::of).cloned().collect())
 }
 
 async fn find(engine: &Engine, at: At<'_>, id: &ExecutionId) -> Result<Execution, ToolError> {
@@ -150,7 +138,8 @@ async fn find(engine: &Engine, at: At<'_>, id: &ExecutionId) -> Result<Execution
     if let Some(execution) = rows.into_iter().flatten().next().as_ref().and_then(Execution::of) {
         return Ok(execution.clone());
     }
-    let known = all(engine, &at.token.session).await.map_err(|error| unread(&error))?;
+    let mut known = turn_task::live(engine, at.token).await.map_err(|error| unread(&error))?;
+    known.extend(ended(engine, &at.token.session).await.map_err(|error| unread(&error))?);
     Err(watch::unknown(id, &known))
 }
 

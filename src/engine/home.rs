@@ -7,7 +7,7 @@ use super::{Engine, LedgerError, watcher};
 use crate::core::execution::{Execution, Outcome, State, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::row::RowType;
-use crate::core::ledger::session::{Complete, Completed, Go, Started};
+use crate::core::ledger::session::{Complete, Go, Started};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::BACKOFF_MS_MAX;
 use crate::ports::{ExitSink, Launch, Member, StoreError};
@@ -124,18 +124,17 @@ pub(super) async fn report(
                 tracing::info!(session.id = %session, execution.id = %id,
                     status = complete.outcome.status.word(), completed = ?completed,
                     "an execution ended");
-                // Who waits for it need not wait until its traces are set aside as well.
+                // Who waits for it need not wait until its traces are set aside as well. A late one
+                // stands in the ledger as well, beside the end that came first.
                 let _ = engine.stirs.send(session.clone());
-                if completed != Completed::Late {
-                    engine.ports.launcher.settled(session, id).await;
-                }
+                engine.ports.launcher.settled(session, id).await;
                 return;
             }
             Err(LedgerError::Refused(refusal)) => {
                 tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
                     "an end is not taken");
                 if refusal == Refusal::Unknown {
-                    // Nobody will ever take it: it is kept a day like any other.
+                    // Nobody will ask for it: it is kept for a day, then it goes.
                     engine.ports.launcher.settled(session, id).await;
                 }
                 return;

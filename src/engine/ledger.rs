@@ -9,6 +9,7 @@ use crate::core::ledger::{
     Aggregate, Change, Finished, Key, Operation, Refusal, Revision, Rows, Situation, Step, step,
 };
 use crate::core::limits::{CONFLICT_RETRIES_MAX, LOAD_ROUNDS_MAX};
+use crate::failpoint;
 use crate::ports::{Applied, Clock, Ids, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
@@ -106,8 +107,10 @@ impl Ledger {
             }
             let (change, rows) = self.change(operation, &aggregate, base, finished);
             let revision = change.revision.clone();
+            failpoint!(O, "before");
             match self.apply(change).await? {
                 Applied::Applied | Applied::Already => {
+                    failpoint!(O, "after");
                     *kept = keep(Some(revision), rows);
                     return Ok(output);
                 }
@@ -200,7 +203,7 @@ fn pair(
 
 /// Keeps the rows that nearly every operation needs; the others are many and rarely needed twice.
 fn keep(revision: Option<Revision>, rows: Rows) -> Kept {
-    let frame = [Key::head(), Key::inbox(), Key::live(), Key::tails()];
+    let frame = [Key::head(), Key::inbox(), Key::live(), Key::recent(), Key::tails()];
     let rows = rows.into_iter().filter(|(key, _)| {
         frame.contains(key) || ["u/", "c/"].iter().any(|list| key.as_str().starts_with(list))
     });

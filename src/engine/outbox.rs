@@ -10,6 +10,7 @@ use crate::core::ledger::row::{Errand, Item};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 use crate::core::ledger::{Index, Operation};
 use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS};
+use crate::failpoint;
 use crate::ports::{ChannelError, Member, Post};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
@@ -137,7 +138,10 @@ async fn post(
         sort,
         may_repeat: item.uncertain,
     };
-    channel.post(post).await
+    failpoint!("post.before");
+    let posted = channel.post(post).await;
+    failpoint!("post.after");
+    posted
 }
 
 /// A process that the ledger has ended is killed by the spool that holds it.

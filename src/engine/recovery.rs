@@ -123,12 +123,13 @@ async fn adopt(
             // The ledger has ended it; its process has not heard.
             engine.ports.launcher.kill(&session, &execution).await?;
         }
-        (Err(LedgerError::Refused(Refusal::Unknown | Refusal::Fenced)), found) => {
+        (Err(LedgerError::Refused(refusal @ (Refusal::Unknown | Refusal::Fenced))), found) => {
             let name = execution.within(&session);
             tracing::warn!(execution.id = %name, "the store does not know a spool entry");
             if found == Found::Held {
                 engine.ports.launcher.kill(&session, &execution).await?;
-            } else {
+            } else if refusal == Refusal::Unknown {
+                // Kept for a day, then it goes.
                 engine.ports.launcher.settled(&session, &execution).await;
             }
             restored.unknown.push(name);

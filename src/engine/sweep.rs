@@ -8,7 +8,7 @@ use super::{Engine, home, watcher};
 use crate::core::id::SessionId;
 use crate::core::ledger::node::{Beat, ForgetNode};
 use crate::core::ledger::session::{Forget, Overdue, Retire};
-use crate::core::ledger::{Aggregate, Index};
+use crate::core::ledger::{Aggregate, Index, Key};
 use crate::core::limits::RENEW_MS;
 use crate::ports::Member;
 
@@ -50,14 +50,7 @@ async fn overdue(engine: &Arc<Engine>, member: &Member) {
 
 async fn forget(engine: &Arc<Engine>, member: &Member) {
     let forgotten = match &member.aggregate {
-        Aggregate::Session(session) => {
-            let forget = Forget { session: session.clone(), keys: vec![member.key.clone()] };
-            match engine.ledger.run(&forget).await {
-                Ok(0) => Ok(()),
-                Ok(_) => retire(engine, session).await,
-                Err(error) => Err(error),
-            }
-        }
+        Aggregate::Session(session) => forget_row(engine, session, &member.key).await,
         Aggregate::Node(boot) => {
             engine.ledger.run(&ForgetNode { boot: boot.clone() }).await.map(|_| ())
         }
@@ -67,13 +60,21 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
     }
 }
 
-async fn retire(engine: &Arc<Engine>, session: &SessionId) -> Result<(), LedgerError> {
+/// The last row takes its session with it.
+async fn forget_row(
+    engine: &Arc<Engine>,
+    session: &SessionId,
+    key: &Key,
+) -> Result<(), LedgerError> {
     let aggregate = Aggregate::Session(session.clone());
     let rows = engine.ledger.store().rows(&aggregate, None, Retire::ROWS_MAX).await?;
-    match Retire::of(session, &rows) {
-        Some(retire) => engine.ledger.run(&retire).await.map(|_| ()),
-        None => Ok(()),
+    if let Some(retire) = Retire::of(session, &rows, key)
+        && engine.ledger.run(&retire).await?
+    {
+        return Ok(());
     }
+    let forget = Forget { session: session.clone(), keys: vec![key.clone()] };
+    engine.ledger.run(&forget).await.map(|_| ())
 }
 
 /// Where one boot holds the store, nobody asks whether it lives.

@@ -4,9 +4,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Engine, LedgerError, effects, lanes};
 use crate::core::budget::ChainLeft;
@@ -24,8 +26,9 @@ use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
-use crate::core::transcript::{Entry, Origin};
+use crate::core::transcript::{Call, Entry, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
+use crate::failpoint;
 use crate::ports::{Progress, StoreError};
 use crate::tools::{self, Tool, Wiring};
 
@@ -35,7 +38,7 @@ const STORE_RETRY_MS: u64 = 1_000;
 /// A forgotten chain is a spent one.
 const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
 
-type Calls<'a> = FuturesUnordered<BoxFuture<'a, Input>>;
+type Calls = FuturesUnordered<BoxFuture<'static, Input>>;
 type Asked<'a> = Option<BoxFuture<'a, Input>>;
 
 /// Runs the turn to its commit, its release, or until somebody else has its lane.
@@ -58,7 +61,7 @@ pub(super) async fn run(
             }
         }
     };
-    let declared = tools::toolbox(&engine.settings.agent.wiring);
+    let declared = tools::toolbox(&engine.settings.agent.wiring).into();
     let task = Task { engine, token, turn, declared, log };
     task.show(Progress::Began {
         turn: task.turn.no,
@@ -124,7 +127,7 @@ struct Task<'a> {
     engine: &'a Arc<Engine>,
     token: Token,
     turn: TurnRow,
-    declared: Vec<Tool>,
+    declared: Arc<[Tool]>,
     log: Log,
 }
 
@@ -141,6 +144,8 @@ impl Task<'_> {
             origin: self.turn.origin,
             limits: self.engine.settings.agent.limits,
             chain: self.log.chain,
+            // What this claim opened, it wrote.
+            resumed: self.log.own.first().is_some_and(|(_, first)| first.fence < self.token.fence),
         }
     }
 
@@ -148,7 +153,7 @@ impl Task<'_> {
         let clock = &self.engine.ports.clock;
         let (mut machine, effects) = Turn::begin(self.rules(), clock.now(), self.log.own.clone());
         let mut effects = VecDeque::from(effects);
-        let mut calls: Calls<'_> = FuturesUnordered::new();
+        let mut calls: Calls = FuturesUnordered::new();
         let mut asked: Asked<'_> = None;
         let mut chain = self.turn.chain;
         let mut handed_over = false;
@@ -177,7 +182,7 @@ impl Task<'_> {
     async fn next(
         &self,
         asked: &mut Asked<'_>,
-        calls: &mut Calls<'_>,
+        calls: &mut Calls,
         stop: &CancellationToken,
         handed_over: bool,
     ) -> Option<Input> {
@@ -228,13 +233,7 @@ impl Task<'_> {
         !matches!(renewed, Err(LedgerError::Refused(_)))
     }
 
-    async fn act<'b>(
-        &'b self,
-        effect: Effect,
-        machine: &Turn,
-        chain: &mut u64,
-        calls: &mut Calls<'b>,
-    ) -> Act {
+    async fn act(&self, effect: Effect, machine: &Turn, chain: &mut u64, calls: &mut Calls) -> Act {
         match effect {
             Effect::CallModel { tools } => match self.request(machine, tools).await {
                 Ok(request) => Act::Ask(request),
@@ -244,12 +243,7 @@ impl Task<'_> {
                 })),
             },
             Effect::RunTools { entry, calls: wanted } => {
-                for (call, wanted) in wanted {
-                    self.show(Progress::Tool { name: wanted.name.clone() });
-                    let at = effects::At { token: &self.token, entry, call };
-                    let run = effects::run(self.engine, at, &self.declared, wanted);
-                    calls.push(Box::pin(run));
-                }
+                calls.extend(wanted.into_iter().map(|(no, call)| self.run_tool(entry, no, call)));
                 Act::Nothing
             }
             Effect::Append { new, take } => self.append(machine, chain, new, take).await,
@@ -265,11 +259,25 @@ impl Task<'_> {
             Effect::Progress(shown) => {
                 self.show(match shown {
                     Shown::Discarded => Progress::Discarded,
+                    Shown::Whole => Progress::Whole,
                     Shown::Tool { name } => Progress::Tool { name },
                 });
                 Act::Nothing
             }
         }
+    }
+
+    /// A call runs in a task of its own. While this one writes, a call that is about to write must
+    /// get on, or both wait for each other; and what it breaks does not break the turn.
+    fn run_tool(&self, entry: EntryNo, no: u32, call: Call) -> BoxFuture<'static, Input> {
+        let (engine, token) = (Arc::clone(self.engine), self.token.clone());
+        let declared = Arc::clone(&self.declared);
+        let run = async move {
+            let at = effects::At { token: &token, entry, call: no };
+            effects::run(&engine, at, &declared, call).await
+        };
+        let task = AbortOnDropHandle::new(self.engine.tasks.spawn(run));
+        async move { task.await.unwrap_or_else(|_| effects::broke_off(no)) }.boxed()
     }
 
     fn redact(&self, text: &str) -> String {
@@ -412,14 +420,16 @@ impl Task<'_> {
             // Shown when it runs.
             Delta::Call { .. } => {}
         };
+        failpoint!("model.before");
         let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        failpoint!("model.after");
         let rest = clean.finish();
         if answered.is_ok() && !rest.is_empty() {
             self.show(Progress::Text(rest));
         }
         match answered {
             Ok(answer) => Input::Answered(Answer { text: self.redact(&answer.text), ..answer }),
-            Err(error) => Input::ModelFailed(error),
+            Err(error) => Input::ModelFailed(error.map(|what| self.redact(&what))),
         }
     }
 }

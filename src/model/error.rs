@@ -4,8 +4,8 @@
 
 use std::error::Error as _;
 
-use reqwest::Url;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
+use reqwest::{StatusCode, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -77,13 +77,17 @@ fn cut(text: &str) -> String {
 }
 
 /// A request that did not come to an answer.
-pub(crate) fn of_transport(error: &reqwest::Error, scrub: &Scrub) -> ModelError {
+pub(crate) fn of_transport(error: &reqwest::Error, url: &Url, scrub: &Scrub) -> ModelError {
+    if error.is_body() || error.is_decode() {
+        return outage("the connection broke before the answer was whole");
+    }
+    let place = url.origin().ascii_serialization();
     let what = if error.is_connect() {
-        "cannot connect"
+        format!("cannot connect to {place}")
     } else if error.is_timeout() {
-        "no answer in time"
+        format!("no answer in time from {place}")
     } else {
-        "the connection broke"
+        format!("the connection to {place} broke")
     };
     // The error itself shows the URL. The last cause is the one that helps: "connection refused",
     // "certificate expired".
@@ -91,11 +95,9 @@ pub(crate) fn of_transport(error: &reqwest::Error, scrub: &Scrub) -> ModelError 
     while let Some(deeper) = cause.and_then(std::error::Error::source) {
         cause = Some(deeper);
     }
-    let what = match cause {
-        Some(cause) => format!("{what}: {}", scrub.clean(&cause.to_string())),
-        None => what.to_owned(),
-    };
-    outage(what)
+    let said = cause.map(|cause| format!(": {}", scrub.clean(&cause.to_string())));
+    let cure = if error.is_connect() { "; is it running, and is base_url right?" } else { "" };
+    outage(format!("{what}{}{cure}", said.unwrap_or_default()))
 }
 
 /// An outage that names no time.
@@ -120,12 +122,17 @@ pub(crate) fn of_status(
     let said = said.map(|said| format!(": {}", scrub.clean(&said))).unwrap_or_default();
     let cure = match status {
         300..=399 => "; base_url redirects, and a key is not sent elsewhere: name the final URL",
-        401 => "; check the model's api_key in the configuration",
-        403 => "; the model's api_key may not use this model",
-        404 => "; check the model's base_url (it ends before /chat/completions) and its name",
+        401 => "; check api_key in [model], then start dogwatch again",
+        403 => "; its api_key may not use this model: check [model], then start dogwatch again",
+        404 => {
+            "; check base_url (it ends before /chat/completions) and model in [model], then start \
+             dogwatch again"
+        }
         _ => "",
     };
-    let what = format!("HTTP {status}{said}{cure}");
+    let words = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let words = words.map(|words| format!(" {words}")).unwrap_or_default();
+    let what = format!("HTTP {status}{words}{said}{cure}");
     match status {
         408 | 409 | 425 | 429 | 500..=599 => {
             ModelError::Outage { what, retry_after_ms: retry_after_ms(headers, now) }
@@ -331,9 +338,11 @@ mod tests {
             r#"[{"error":{"message":"no"}}]"#,
         ];
         for body in bodies {
-            assert_eq!(said(body), "the model refuses the request: HTTP 422: no", "{body}");
+            let wanted = "the model refuses the request: HTTP 422 Unprocessable Entity: no";
+            assert_eq!(said(body), wanted, "{body}");
         }
-        assert_eq!(said("<html>private"), "the model refuses the request: HTTP 422");
+        let wanted = "the model refuses the request: HTTP 422 Unprocessable Entity";
+        assert_eq!(said("<html>private"), wanted);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! the lock, then the record again under the lock, and only then `lost`. A pid is never evidence.
 //! Blocking; must not know who asks.
 
+use std::io::ErrorKind;
 use std::time::UNIX_EPOCH;
 
 use rustix::process::Signal;
@@ -13,6 +14,7 @@ use super::stray;
 use crate::core::execution::{Outcome, Status};
 use crate::core::output::{Captured, capture};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::Found;
 
 /// Takes secrets out of text.
@@ -50,11 +52,13 @@ pub(super) fn judge(
     if let Some(record) = recorded(entry, now) {
         return Ok(Found::Ended(outcome(entry, record, redact)));
     }
+    failpoint!("lost.before");
     let record = lost(entry, now, suspect);
     if let Err(error) = exit_record::write(&entry.dir, &record) {
         // The next start finds the same evidence and says the same.
         tracing::warn!(dir = %entry.dir.display(), %error, "cannot record a lost execution");
     }
+    failpoint!("lost.after");
     Ok(Found::Ended(outcome(entry, record, redact)))
 }
 
@@ -126,10 +130,11 @@ fn outcome(entry: &Entry, record: ExitRecord, redact: &Redactor) -> Outcome {
 /// What it printed so far on stdout and stderr, `None` when there is no such entry.
 pub(super) fn printed(entry: &Entry, redact: &Redactor) -> Option<(Captured, Captured)> {
     let text = |kept: Kept| capture(&kept.head, &kept.tail, kept.bytes, &redact);
-    if !entry.dir.exists() {
-        return None;
-    }
-    // One that is damaged takes nothing from the other.
-    let [out, err] = [OUT, ERR].map(|name| ring::read(&entry.dir.join(name)).unwrap_or_default());
-    Some((text(out), text(err)))
+    let stream = |name| match ring::read(&entry.dir.join(name)) {
+        Ok(kept) => Some(text(kept)),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        // A power failure took it, so it was empty: one with content was on the disk before.
+        Err(_unreadable) => Some(Captured::default()),
+    };
+    Some((stream(OUT)?, stream(ERR)?))
 }

@@ -21,6 +21,8 @@ use super::stray;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
+#[cfg(feature = "failpoints")]
+use crate::failpoint;
 use crate::ports::Found;
 
 /// First wait between two looks at a shim that is neither there nor gone; it doubles.
@@ -45,7 +47,7 @@ pub(super) struct Sign {
 }
 
 impl Sign {
-    /// Somebody stopped it, so that it would not answer. Blocking.
+    /// Somebody stopped it, so that it would not answer. Reads one file that is no file on a disk.
     pub(super) fn is_stopped(&self) -> bool {
         let pid = self.pid.load(Ordering::Relaxed);
         pid != 0 && ctl::is_stopped(pid)
@@ -266,7 +268,21 @@ impl Line {
         if order == Order::Kill {
             self.wake();
         }
+        #[cfg(feature = "failpoints")]
+        match order {
+            Order::Go => failpoint!("go.before"),
+            Order::Cancel => failpoint!("cancel.before"),
+            Order::Kill => failpoint!("kill.before"),
+            Order::Probe => {}
+        }
         let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        #[cfg(feature = "failpoints")]
+        match order {
+            Order::Go => failpoint!("go.after"),
+            Order::Cancel => failpoint!("cancel.after"),
+            Order::Kill => failpoint!("kill.after"),
+            Order::Probe => {}
+        }
         self.asked.push_back((order, now));
     }
 

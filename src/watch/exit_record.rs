@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::file;
 use crate::core::execution::{Exit, Status};
 use crate::core::limits::EXIT_RECORD_BYTES;
+use crate::failpoint;
 
 const NAME: &str = "exit.json";
 const DRAFT: &str = "exit.tmp";
@@ -70,13 +71,19 @@ pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
         return Err(io::Error::other("the exit record is too long"));
     }
     text.resize(EXIT_RECORD_BYTES, b'\n');
+    failpoint!("record.before");
     let draft = dir.join(DRAFT);
     // Not truncated: that would give the reserved blocks back.
     let mut file = file::open(&draft, OpenOptions::new().write(true).create(true).truncate(false))?;
     file.write_all(&text)?;
+    failpoint!("record.written");
     file.sync_all()?;
+    failpoint!("record.synced");
     fs::rename(&draft, dir.join(NAME))?;
-    file::directory(dir)?.sync_all()
+    failpoint!("record.renamed");
+    file::directory(dir)?.sync_all()?;
+    failpoint!("record.after");
+    Ok(())
 }
 
 /// Reads the record, `None` when there is none.

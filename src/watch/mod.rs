@@ -9,6 +9,7 @@ mod attend;
 mod ctl;
 mod exit_record;
 mod file;
+mod look;
 mod ring;
 pub mod shim;
 mod spawn;
@@ -34,6 +35,7 @@ pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
+pub use self::look::{Seen, look_at};
 pub use self::spawn::{ENV_ALLOWED, find_python};
 pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
@@ -42,6 +44,7 @@ use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
@@ -78,6 +81,9 @@ impl Default for Timing {
         Self { check_ms: SWEEP_MS, answer_ms: SHIM_ANSWER_MS, start_ms: START_MS_MAX }
     }
 }
+
+/// Shims that are looked at before others get their turn.
+const LOOKS_AT_ONCE: usize = 64;
 
 type Name = (SessionId, ExecutionId);
 
@@ -119,13 +125,14 @@ impl Shared {
             }
             self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
             let handles: Vec<Handle> = self.live().values().cloned().collect();
-            let look = move || {
-                for handle in handles.iter().filter(|handle| handle.sign.is_stopped()) {
+            for some in handles.chunks(LOOKS_AT_ONCE) {
+                for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
                     // A full queue has orders that ask as well.
                     let _asked = handle.orders.try_send(Order::Probe);
                 }
-            };
-            let _done = tokio::task::spawn_blocking(look).await;
+                // Each look takes microseconds; another thread for all would have to be woken.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -155,6 +162,9 @@ impl Watch {
         tasks: TaskTracker,
     ) -> Result<Self, SpoolError> {
         let spool = Spool::open(&settings.spool, ids)?;
+        if let Err(error) = spawn::allow_many_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let stop = CancellationToken::new();
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);
@@ -211,6 +221,7 @@ impl Watch {
             let ended = attendant.run(shim).await;
             shared.live().remove(&name);
             if let Some(outcome) = ended {
+                failpoint!("exit.heard");
                 shared.sink.exited(name.0, name.1, outcome);
             }
         });
@@ -246,6 +257,7 @@ impl From<EntryError> for LaunchError {
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
     let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
     if started.is_err() {
         let _left_for_the_next_start = entry.remove();
@@ -318,7 +330,9 @@ impl Launcher for Watch {
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
+            failpoint!("launch.before");
             let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())
         }
@@ -375,6 +389,7 @@ impl Launcher for Watch {
 
     fn adopt(&self) -> BoxFuture<'_, Result<Vec<SpoolEntry>, LaunchError>> {
         async move {
+            failpoint!("adopt.before");
             let mut found = Vec::new();
             for (entry, place) in self.on_spool(scan).await?? {
                 let name = (entry.session.clone(), entry.execution.clone());
@@ -384,6 +399,7 @@ impl Launcher for Watch {
                 }
                 found.push(entry);
             }
+            failpoint!("adopt.after");
             Ok(found)
         }
         .boxed()
@@ -438,10 +454,12 @@ impl Launcher for Watch {
     ) -> BoxFuture<'a, ()> {
         let entry = self.shared.spool.entry(session, execution);
         async move {
+            failpoint!("settle.before");
             let settle = move |shared: &Shared| shared.spool.settle(&entry, shared.clock.now());
             if let Ok(Err(error)) = self.on_spool(settle).await {
                 tracing::warn!(%session, %execution, %error, "cannot set a spool entry aside");
             }
+            failpoint!("settle.after");
         }
         .boxed()
     }

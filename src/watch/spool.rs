@@ -25,6 +25,7 @@ use super::{exit_record, file, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
 use crate::core::time::Timestamp;
+use crate::failpoint;
 use crate::ports::{Ids, Launch};
 
 /// The script's file in its working directory.
@@ -218,7 +219,9 @@ impl Spool {
         remove(&place)?;
         fs::rename(&entry.dir, &place).map_err(at("set aside", &entry.dir))?;
         // Last: what a script left there may be much.
-        remove(&entry.work)
+        remove(&entry.work)?;
+        failpoint!("settle.cleared");
+        Ok(())
     }
 
     /// Removes what was settled so long ago that nobody will ask.

@@ -1,1 +1,15 @@
-//! Tests of engine.
+//! Tests of the engine with everything real but the model's service and the place of posts.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+mod crash;
+mod endings;
+mod limits;
+mod main_job;
+mod outage;
+mod steering;
+mod stopping;

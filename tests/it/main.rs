@@ -1,11 +1,14 @@
 //! Integration tests: one binary, one module a subject.
 
+mod cases;
+mod chat_llm;
 mod cli;
 mod console;
 mod contract_llm;
 mod demo;
 mod engine;
 mod faults;
+mod idle;
 mod model;
 mod watch;
 

@@ -34,7 +34,7 @@ pub(crate) struct Driver {
     pub(crate) over: bool,
 }
 
-fn rules(row: &TurnRow, chain: ChainLeft) -> Rules {
+fn rules(row: &TurnRow, chain: ChainLeft, resumed: bool) -> Rules {
     let tool = |name: &str, probe, ends_turn| ToolRule {
         name: name.into(),
         probe,
@@ -48,7 +48,7 @@ fn rules(row: &TurnRow, chain: ChainLeft) -> Rules {
         tool("look", true, false),
         tool("stay_silent", false, true),
     ];
-    Rules { tools, origin: row.origin, limits: Limits::default(), chain }
+    Rules { tools, origin: row.origin, limits: Limits::default(), chain, resumed }
 }
 
 fn left(chain: &Chain) -> ChainLeft {
@@ -61,7 +61,8 @@ impl Driver {
         let chain = world.chain(&token.session, row.chain);
         let left = chain.as_ref().map_or(ChainLeft { tokens: 0, wakes: 0, spawns: 0 }, left);
         let log = world.log(&token.session, row.base, row.len);
-        let (machine, effects) = Turn::begin(rules(&row, left), world.now(), log);
+        let resumed = log.first().is_some_and(|(_, first)| first.fence < token.fence);
+        let (machine, effects) = Turn::begin(rules(&row, left, resumed), world.now(), log);
         Self {
             node,
             boot: world.boot(node),
@@ -140,7 +141,11 @@ impl Driver {
                     take,
                     nonce: Nonce::new(format!("k{}", world.fresh())).unwrap(),
                 };
-                let appended = self.run(world, &append)?;
+                // Taking alone is repeated with what it answers: what came since is taken too.
+                world.only_takes = append.new.is_empty();
+                let appended = self.run(world, &append);
+                world.only_takes = false;
+                let appended = appended?;
                 self.chain = appended.chain.no;
                 let chain = left(&appended.chain);
                 return Ok(Some(Input::Appended { entries: appended.entries, chain }));

@@ -218,6 +218,7 @@ impl World {
         }
         for member in self.members(&Index::Wish(self.home(node)), u64::MAX) {
             let (session, id) = work_of(&member);
+            self.count("a wish heard by its home");
             self.end_process(&session, &id);
         }
     }

@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(super) drivers: Vec<Driver>,
     pub(super) history: History,
     pub(super) keys: BTreeMap<SessionId, Vec<DedupeKey>>,
+    /// The operation that runs takes what came and writes nothing else.
+    pub(super) only_takes: bool,
     /// Items whose try is under way at another place, with the lease.
     pub(super) deliveries: Vec<(SessionId, ItemId, LeaseId)>,
     ids: u64,
@@ -112,6 +114,7 @@ impl World {
             drivers: vec![],
             history: History::default(),
             keys: BTreeMap::new(),
+            only_takes: false,
             deliveries: vec![],
             ids: 0,
             depth: 0,
@@ -314,7 +317,7 @@ impl World {
     fn repeat<O: Operation>(&mut self, op: &O, by: &By) {
         // A beat counts on; a claim that buried, or found riders, goes on to the next turn; another
         // lease may be asked for with the same words.
-        if ["Beat", "Claim", "LeaseItem"].contains(&by.operation) {
+        if self.only_takes || ["Beat", "Claim", "LeaseItem"].contains(&by.operation) {
             return;
         }
         let sole_boot = self.setting.sole.then(|| by.boot.clone());

@@ -18,6 +18,7 @@ fn kind(row: &Row) -> &'static str {
         Row::Head(_) => "head",
         Row::Inbox(_) => "inbox",
         Row::Live(_) => "live",
+        Row::Recent(_) => "recent",
         Row::Tails(_) => "tails",
         Row::Summary(_) => "summary",
         Row::Arrival(_) => "arrival",
@@ -33,7 +34,7 @@ fn kind(row: &Row) -> &'static str {
     }
 }
 
-const KINDS: usize = 15;
+const KINDS: usize = 16;
 
 #[test]
 fn today_s_code_reads_what_version_1_wrote() {

@@ -13,7 +13,7 @@ use dogwatch::core::id::{
 };
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
-    Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live,
+    Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live, Recent,
     StartKey, Summary, Tails, Turn, TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
@@ -45,6 +45,7 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("head_new", Row::Head(Head::default())),
         ("head_busy", Row::Head(head())),
         ("inbox", Row::Inbox(Inbox { people: vec![person()], notices: vec![notice()] })),
+        ("recent", Row::Recent(Recent(vec![id!(ExecutionId, "1")]))),
         ("live", Row::Live(Live(vec![id!(ExecutionId, "1"), id!(ExecutionId, "2")]))),
         ("tails", Row::Tails(Tails(BTreeMap::from([("console/main".into(), id!(ItemId, "p/1"))])))),
         ("summary", Row::Summary(Summary { upto: 7, text: "Ärger „…“ \u{1f415}".into() })),

@@ -72,7 +72,12 @@ struct Shared {
 impl FakeLlm {
     /// Listens on a free port of the loopback interface.
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap()).await
+    }
+
+    /// Listens at this address, such as that of a service which was ended.
+    pub(crate) async fn start_at(address: std::net::SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             replies: Mutex::default(),
@@ -91,6 +96,11 @@ impl FakeLlm {
             }
         });
         Self { address, shared, _stop: stop.drop_guard() }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.address
     }
 
     /// What a client is to be given: `http://127.0.0.1:PORT/v1`.

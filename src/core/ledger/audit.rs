@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
-use super::row::{Errand, Head, Inbox, Item, ItemState, Live, Row, RowType, Tails, Turn};
+use super::row::{Errand, Head, Inbox, Item, ItemState, Live, Recent, Row, RowType, Tails, Turn};
 use super::working::wake_at;
 use crate::core::arrival::{Arrival, Body, Standing};
 use crate::core::execution::{Execution, Fate, ModelReceipt, State};
@@ -259,6 +259,10 @@ impl<'a> View<'a> {
                 format!("{} is {:?}, in the live list: {is_live}", execution.id, execution.state)
             });
             self.execution(execution, is_live);
+        }
+        let recent = get::<Recent>(rows, &Key::recent()).cloned().unwrap_or_default().0;
+        for id in recent.iter().filter(|id| live.contains(id)) {
+            self.balance.faults.push(format!("{id} is listed as over and as live"));
         }
         let (count, unread) = (live.len(), self.inbox.notices.len());
         self.expect(count <= LIVE_PER_SESSION_MAX, || format!("{count} executions are live"));

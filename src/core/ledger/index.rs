@@ -96,7 +96,12 @@ pub fn index_of(_key: &Key, row: &Row) -> Vec<(Index, u64)> {
             Some(at) => expire(at, RETENTION_MS),
             None => vec![(Index::Nodes, beat.at.as_ms())],
         },
-        Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => vec![],
+        Row::Inbox(_)
+        | Row::Live(_)
+        | Row::Recent(_)
+        | Row::Tails(_)
+        | Row::Summary(_)
+        | Row::Entry(_) => vec![],
     }
 }
 
@@ -110,7 +115,11 @@ fn of_execution(execution: &Execution) -> Vec<(Index, u64)> {
             vec![(Index::Home(execution.home.clone()), 0), (Index::Due, execution.due_at.as_ms())]
         }
         State::Cancelling => {
-            vec![(Index::Home(execution.home.clone()), 1), (Index::Due, execution.due_at.as_ms())]
+            vec![
+                (Index::Home(execution.home.clone()), 0),
+                (Index::Wish(execution.home.clone()), 0),
+                (Index::Due, execution.due_at.as_ms()),
+            ]
         }
         State::Ended(_) => {
             expire(execution.ended_at.unwrap_or(execution.registered_at), RETENTION_MS)

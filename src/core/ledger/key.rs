@@ -71,6 +71,10 @@ impl Key {
     pub fn live() -> Self {
         Self("l".into())
     }
+    /// Ids of the executions that ended last.
+    pub fn recent() -> Self {
+        Self("r".into())
+    }
     /// The last unfinished outbox item of each destination.
     pub fn tails() -> Self {
         Self("o".into())

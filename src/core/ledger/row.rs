@@ -107,6 +107,11 @@ pub struct Inbox {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Live(pub Vec<ExecutionId>);
 
+/// Ids of the executions that ended last, oldest first: what is listed of those that are over,
+/// however many there were.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recent(pub Vec<ExecutionId>);
+
 /// The last unfinished item of each destination.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tails(pub BTreeMap<String, ItemId>);
@@ -359,6 +364,7 @@ rows! {
     Head(Head),
     Inbox(Inbox),
     Live(Live),
+    Recent(Recent),
     Tails(Tails),
     Summary(Summary),
     Arrival(Arrival),

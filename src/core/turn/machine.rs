@@ -79,7 +79,7 @@ impl Turn {
         turn.learn(log);
         let lost = turn.lost();
         let effects = if lost.is_empty() {
-            turn.advance()
+            turn.resume()
         } else {
             turn.phase = Phase::Working { running: BTreeSet::new(), ended: lost };
             turn.hand_over().into_iter().collect()
@@ -128,6 +128,15 @@ impl Turn {
         }
     }
 
+    /// A person who wrote since the last attempt is heard before the model is asked again.
+    fn resume(&mut self) -> Vec<Effect> {
+        let asks = self.rules.resumed && self.fold.next() == Next::Ask;
+        if asks && self.fold.last_word(&self.rules.limits).is_none() && !self.chain.is_spent() {
+            return vec![self.write(Vec::new(), true)];
+        }
+        self.advance()
+    }
+
     fn advance(&mut self) -> Vec<Effect> {
         match self.fold.next() {
             Next::Work => self.work(),
@@ -164,13 +173,14 @@ impl Turn {
             // Nothing is taken between calls and their results.
             return vec![Effect::Progress(Progress::Discarded), self.write(vec![entry], false)];
         }
+        let whole = Effect::Progress(Progress::Whole);
         if let Some(reason) = self.fold.last_word(&self.rules.limits) {
             let text = reason.closing(&self.rules.limits);
-            return vec![self.write(vec![entry, Body::Closing { text }], false)];
+            return vec![whole, self.write(vec![entry, Body::Closing { text }], false)];
         }
         // What comes when no round is left to answer it with tools is the next turn's.
         let take = self.fold.has_round_left(&self.rules.limits, 1) && self.chain.outlasts(tokens);
-        vec![self.write(vec![entry], take)]
+        vec![whole, self.write(vec![entry], take)]
     }
 
     fn failed(&mut self, error: &ModelError) -> Vec<Effect> {
@@ -182,9 +192,7 @@ impl Turn {
             ModelError::Garbled { .. } => Why::Failed { what, outage: false, retry_after_ms: None },
             ModelError::Refused { .. } => Why::Fatal { what },
         };
-        let mut effects = vec![Effect::Progress(Progress::Discarded)];
-        effects.extend(self.release(why));
-        effects
+        self.release(why)
     }
 
     fn shutdown(&mut self) -> Vec<Effect> {

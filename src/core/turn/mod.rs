@@ -61,6 +61,8 @@ pub struct Rules {
     pub limits: Limits,
     /// What is left of its chain when it is claimed.
     pub chain: ChainLeft,
+    /// An earlier attempt began it, so there may be arrivals that it has not taken.
+    pub resumed: bool,
 }
 
 /// An entry to be appended.
@@ -160,8 +162,10 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Progress {
-    /// The text so far is not the answer: tools follow, or the call failed.
+    /// The text so far is not the answer: tools follow.
     Discarded,
+    /// The text so far is a whole answer; it is posted when the turn ends.
+    Whole,
     /// A tool runs.
     Tool {
         /// Its name.

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::calls::{Calls, json_bytes};
 use crate::core::limits::MODEL_TEXT_BYTES_MAX;
 use crate::core::message::{Answer, Delta, ModelError};
+use crate::core::time::span;
 use crate::core::transcript::{Finish, Usage};
 use crate::model::error::{Scrub, garbled, in_answer, outage};
 use crate::model::sse::Event;
@@ -168,7 +169,9 @@ impl<'a> Assembly<'a> {
             // Some servers say the finish with the last word and leave the connection open.
             End::Silent(_) if finished && !self.contradicted => {}
             End::Cut(error) => return Err(error),
-            End::Silent(ms) => return Err(outage(format!("the stream was silent for {ms} ms"))),
+            End::Silent(ms) => {
+                return Err(outage(format!("the stream was silent for {}", span(ms))));
+            }
         }
         let calls = self.calls.into_calls();
         let finish = match self.finish.as_deref() {

@@ -27,6 +27,7 @@ use crate::core::limits::{
     MODEL_STREAM_BYTES_MAX, MODEL_TAIL_MS, MODEL_TOTAL_MS,
 };
 use crate::core::message::{Answer, Delta, ModelError, Request};
+use crate::core::time::span;
 use crate::ports::{Clock, Model};
 
 /// How to reach a server.
@@ -165,7 +166,7 @@ impl OpenAi {
         let total = self.settings.total_ms;
         match self.within(total, self.exchange(request, progress)).await {
             Some(result) => result,
-            None => Err(outage(format!("the answer was not whole after {total} ms"))),
+            None => Err(outage(format!("the answer was not whole after {}", span(total)))),
         }
     }
 
@@ -201,8 +202,8 @@ impl OpenAi {
         let request = self.http.post(self.url.clone()).header(CONTENT_TYPE, "application/json");
         let ms = self.settings.header_ms;
         let response = match self.within(ms, request.body(body).send()).await {
-            None => return Err(outage(format!("no answer began within {ms} ms")).into()),
-            Some(sent) => sent.map_err(|error| error::of_transport(&error, &self.scrub))?,
+            None => return Err(outage(format!("no answer began within {}", span(ms))).into()),
+            Some(sent) => sent.map_err(|error| self.broken(&error))?,
         };
         if response.status().is_success() {
             return Ok(response);
@@ -230,7 +231,7 @@ impl OpenAi {
             let quiet = if answer.closed() { idle.min(MODEL_TAIL_MS) } else { idle };
             let chunk = match self.within(quiet, response.chunk()).await {
                 None => break End::Silent(quiet),
-                Some(Err(error)) => break End::Cut(error::of_transport(&error, &self.scrub)),
+                Some(Err(error)) => break End::Cut(self.broken(&error)),
                 Some(Ok(None)) => break End::Closed,
                 Some(Ok(Some(chunk))) => chunk,
             };
@@ -284,8 +285,8 @@ impl OpenAi {
         let idle = self.settings.idle_ms;
         loop {
             match self.within(idle, response.chunk()).await {
-                None => return Err(outage(format!("the answer was silent for {idle} ms"))),
-                Some(Err(error)) => return Err(error::of_transport(&error, &self.scrub)),
+                None => return Err(outage(format!("the answer was silent for {}", span(idle)))),
+                Some(Err(error)) => return Err(self.broken(&error)),
                 Some(Ok(None)) => return Ok(body),
                 Some(Ok(Some(chunk))) if body.len() + chunk.len() > bytes_max => {
                     return Err(garbled(format!("it has more than {bytes_max} bytes")));
@@ -293,6 +294,10 @@ impl OpenAi {
                 Some(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
             }
         }
+    }
+
+    fn broken(&self, error: &reqwest::Error) -> ModelError {
+        error::of_transport(error, &self.url, &self.scrub)
     }
 
     /// `None` if it takes longer.

@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use nix::poll::poll;
+
 use crate::ports::StoreError;
 
 /// Held as long as it lives. The file stays: deleting it would let two hold it.
@@ -16,6 +18,9 @@ pub(super) struct Lock {
     path: PathBuf,
 }
 
+/// Looks at a held lock, and what lies between two.
+const LOCK_TRIES_MAX: u32 = 20;
+const LOCK_WAIT_MS: u16 = 25;
 /// Longest pid that is read from a lock file, in bytes.
 const PID_BYTES_MAX: u64 = 20;
 
@@ -23,7 +28,7 @@ impl Lock {
     /// The lock of the store at `store`, or who holds it.
     pub(super) fn take(store: &Path) -> Result<Self, StoreError> {
         let path = beside(store);
-        let away = |e: std::io::Error| {
+        let away = |e: io::Error| {
             StoreError::Away(format!(
                 "the lock file {} cannot be used ({e}): the directory must exist and be writable \
                  for this user",
@@ -38,10 +43,8 @@ impl Lock {
             .mode(0o600)
             .open(&path)
             .map_err(away)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(held(store, &path, &file)),
-            Err(TryLockError::Error(e)) => return Err(away(e)),
+        if !lock_soon(&file).map_err(away)? {
+            return Err(held(store, &path, &file));
         }
         // Only for the words of whoever finds it held; nothing is decided by it, and a disk that
         // is full has no room for it.
@@ -60,6 +63,21 @@ pub(super) fn is_same(file: &io::Result<Metadata>, path: &Path) -> bool {
     let id = |file: &Metadata| (file.dev(), file.ino());
     let named = path.metadata();
     file.as_ref().is_ok_and(|file| named.is_ok_and(|named| id(file) == id(&named)))
+}
+
+/// Takes a lock that a process which just died may seem to hold: one that it was starting has its
+/// descriptors for a moment longer. Answers `false` when somebody really holds it.
+fn lock_soon(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_TRIES_MAX {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+        // No descriptor: only the time passes.
+        let _passed = poll(&mut [], LOCK_WAIT_MS);
+    }
+    Ok(false)
 }
 
 fn beside(store: &Path) -> PathBuf {

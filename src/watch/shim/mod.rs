@@ -26,12 +26,16 @@ use self::stream::{READ_BYTES, Stream};
 use self::supervise::Supervisor;
 use super::exit_record;
 use super::spool::{ERR, LOCK, OUT, read_spec};
+use crate::failpoint;
 
 /// Why a shim could not do its work.
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
     /// Somebody ran it by hand.
-    #[error("`dogwatch shim` is internal: the bot starts it, with the directory's lock as stdin")]
+    #[error(
+        "dogwatch: `shim` is internal: the bot starts it, one for each script; there is nothing to \
+         be done by hand, `dogwatch --help` lists what is"
+    )]
     NotForYou,
     /// The system refused something.
     #[error("the shim cannot {what}: {source}")]
@@ -63,6 +67,7 @@ pub fn run(dir: &Path) -> u8 {
 fn attend(dir: &Path) -> Result<(), ShimError> {
     let lock = take_lock(dir)?;
     let signals = detach()?;
+    failpoint!("shim.begun");
     std::env::set_current_dir(dir).map_err(cannot("enter its directory"))?;
     let here = Path::new(".");
     let spec = read_spec(here).map_err(io::Error::other).map_err(cannot("read what to run"))?;
@@ -74,6 +79,7 @@ fn attend(dir: &Path) -> Result<(), ShimError> {
     let err = Stream::open(&here.join(ERR)).map_err(cannot("open its output files"))?;
     let ctl = Ctl::bind().map_err(cannot("listen on its socket"))?;
     say_ready().map_err(cannot("leave the bot's pipe"))?;
+    failpoint!("shim.ready");
     let buffer = vec![0; READ_BYTES];
     // The lock is free when this process is gone.
     Supervisor { spec, lock, out, err, ctl, signals, buffer }.run()

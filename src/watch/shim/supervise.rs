@@ -21,6 +21,7 @@ use super::stream::Stream;
 use super::{ShimError, cannot, monotonic_ms, wall_ms};
 use crate::core::execution::{Exit, Status};
 use crate::core::limits::{DRAIN_IDLE_MS, DRAIN_MS, LEFTOVERS_MS_MAX};
+use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
 use crate::watch::spawn;
@@ -82,6 +83,7 @@ impl Supervisor {
         exit_record::write(Path::new("."), &record).map_err(cannot("write the exit record"))?;
         // The script's directory is left to the bot: what stands there may be much.
         self.ctl.farewell();
+        failpoint!("shim.farewell");
         Ok(())
     }
 
@@ -103,9 +105,11 @@ impl Supervisor {
     }
 
     fn run_script(&mut self) -> ExitRecord {
+        failpoint!("shim.go");
         let started = monotonic_ms();
         self.out.file().started(wall_ms());
         let mut course = Course::new(started, self.spec.timeout_ms, self.spec.grace_ms);
+        failpoint!("script.before");
         let mut child = match self.start() {
             Ok(child) => child,
             Err(e) => {
@@ -113,12 +117,14 @@ impl Supervisor {
                 return ExitRecord::bare(Status::Failed, &what, wall_ms());
             }
         };
+        failpoint!("script.after");
         let leader = Leader::new(&child);
         self.attend(leader, &mut course);
         let elapsed_ms = monotonic_ms().saturating_sub(started);
         // The group goes while its leader is not reaped, then whoever left the group.
         leader.signal(Signal::SIGKILL);
         let exit = reap(&mut child);
+        failpoint!("script.ended");
         let (leftovers_killed, left) = self.sweep();
         self.drain();
         let (status, reason) = course.verdict(exit);

@@ -64,7 +64,7 @@ async fn a_finish_reason_in_every_chunk_does_not_end_the_arguments() {
     outage(once(reply.clone().cut()).await.0);
     outage(once(Reply::stream().data(&with_finish(chunk::text("I"), "stop")).cut()).await.0);
     let got = silent_after(reply.stall(), 3).await;
-    assert_eq!(outage(got).0, "the stream was silent for 1000 ms");
+    assert_eq!(outage(got).0, "the stream was silent for 1.0s");
 }
 
 #[tokio::test]

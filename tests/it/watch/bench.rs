@@ -1,7 +1,6 @@
 //! A launcher on a spool of its own, and what its tests ask of the system.
 
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +13,13 @@ use dogwatch::ports::{Clock, ExitSink, Ids, Launch, Launcher, SpoolEntry};
 use dogwatch::watch::{Settings, SpoolError, Timing, Watch};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::ClockId;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+
+use crate::support::process::{self, name};
+pub(super) use crate::support::process::{ends, is_alive, pids, said, signal};
 
 /// Fails a test that hangs; nothing waits for it.
 const TOO_LONG: Duration = Duration::from_mins(1);
@@ -188,23 +189,12 @@ impl Bench {
 
     /// A path on which a script can say something, once: `open(PATH, "w").write(…)`.
     pub(super) fn fifo(&self, name: &str) -> String {
-        let path = self.dir.join(name);
-        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        path.display().to_string()
+        process::fifo(&self.dir, name)
     }
 
     /// Processes that belong to this spool.
     pub(super) fn processes(&self) -> Vec<i32> {
-        let mark = self.dir.to_str().unwrap();
-        let of_it = |pid: &i32| {
-            ["environ", "cmdline"].iter().any(|file| {
-                let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-                String::from_utf8_lossy(&text).contains(mark)
-            })
-        };
-        let all = fs::read_dir("/proc").unwrap();
-        let pids = all.filter_map(|item| item.unwrap().file_name().to_str()?.parse().ok());
-        pids.filter(|pid| *pid != std::process::id().cast_signed()).filter(of_it).collect()
+        process::processes_of(&self.dir)
     }
 
     /// Lets the bot go, waits for what is just ending and fails if anything stays.
@@ -236,39 +226,4 @@ pub(super) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
         timeout_ms,
         grace_ms: 300,
     }
-}
-
-/// What a script says on a fifo.
-pub(super) async fn said(fifo: &str) -> String {
-    let read = tokio::time::timeout(TOO_LONG, tokio::fs::read_to_string(fifo)).await;
-    read.expect("the script says nothing").unwrap().trim().to_owned()
-}
-
-/// Numbers that a script says on a fifo.
-pub(super) async fn pids(fifo: &str) -> Vec<i32> {
-    said(fifo).await.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-}
-
-pub(super) fn signal(pid: i32, signal: Signal) {
-    if let Ok(fd) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) {
-        let _ended_meanwhile = pidfd_send_signal(fd, signal);
-    }
-}
-
-/// Waits for the end of a process.
-pub(super) fn ends(pid: i32) -> bool {
-    let Ok(fd) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else {
-        return true;
-    };
-    let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
-    poll(&mut fds, PollTimeout::from(30_000_u16)).unwrap() > 0
-}
-
-pub(super) fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
-}
-
-fn name(pid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
 }

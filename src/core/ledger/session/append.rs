@@ -8,7 +8,7 @@ use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::{ChainNo, EntryNo, ExecutionId, Nonce};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Turn};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
-use crate::core::limits::{CARRIED_PER_TURN_MAX, LEASE_MS};
+use crate::core::limits::{CARRIED_PER_TURN_MAX, LEASE_MS, PEOPLE_UNREAD_MAX};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Entry};
 
@@ -242,8 +242,8 @@ impl Append {
 }
 
 /// Binds a completion to the turn, out of its place in the inbox; `None` when it was delivered
-/// before, there is none, or it is another person's, whose turn it still wakes; nor when the turn is
-/// full: then it comes with a later one.
+/// before or there is none; when it is another person's, whose turn it still wakes; and when the
+/// turn is full: then it comes with a later one.
 fn collect(rows: &mut Working, turn: &Turn, execution: &ExecutionId) -> Option<u64> {
     let receipt = rows.get::<Execution>(&Key::execution(execution))?.model.clone();
     let ModelReceipt::Arrival(seq) = receipt else { return None };
@@ -260,7 +260,10 @@ fn collect(rows: &mut Working, turn: &Turn, execution: &ExecutionId) -> Option<u
     Some(seq)
 }
 
-/// Arrivals that this turn may still take: what ends it touches every one of them.
+/// Arrivals that this turn may still take: what ends it touches every one of them, and those that
+/// the model has not answered may all go back into the inbox.
 fn room(turn: &Turn) -> usize {
-    CARRIED_PER_TURN_MAX.saturating_sub(turn.carried.len())
+    let unseen = turn.carried.len().saturating_sub(turn.seen);
+    let carried = CARRIED_PER_TURN_MAX.saturating_sub(turn.carried.len());
+    carried.min(PEOPLE_UNREAD_MAX.saturating_sub(unseen))
 }

@@ -51,7 +51,8 @@ impl Operation for Claim {
 
     fn needs(&self, have: &Working) -> Vec<Key> {
         let mut keys = vec![Key::head(), Key::inbox(), Key::tails()];
-        if !have.has(&Key::head()) {
+        // A runner may keep the one without the other.
+        if !have.has(&Key::head()) || !have.has(&Key::inbox()) {
             return keys;
         }
         if let Some(key) = open_turn_key(have) {

@@ -8,8 +8,9 @@ use crate::core::execution::{
     CancelledBy, Execution, Fate, Home, HumanReceipt, ModelReceipt, Outcome, PostSort, State,
 };
 use crate::core::id::{ExecutionId, Seq, TurnNo};
-use crate::core::ledger::row::{Chain, Inbox, Live, Turn, Unread};
+use crate::core::ledger::row::{Chain, Inbox, Live, Recent, Turn, Unread};
 use crate::core::ledger::{Key, Working};
+use crate::core::limits::ENDED_LISTED_MAX;
 use crate::core::time::Timestamp;
 
 /// How an execution is to end.
@@ -21,10 +22,10 @@ pub(super) struct Ending {
     pub(super) kill: bool,
 }
 
-/// What ending this execution must see, besides its own row, the head, the inbox and `live`.
+/// What ending this execution must see, besides its own row, the head, the inbox and the lists.
 pub(super) fn needs(have: &Working, id: &ExecutionId) -> Vec<Key> {
     let key = Key::execution(id);
-    let mut keys = vec![key.clone(), Key::head(), Key::inbox(), Key::live()];
+    let mut keys = vec![key.clone(), Key::head(), Key::inbox(), Key::live(), Key::recent()];
     if !have.has(&key) || !have.has(&Key::head()) {
         return keys;
     }
@@ -51,6 +52,11 @@ pub(super) fn end(rows: &mut Working, now: Timestamp, id: &ExecutionId, ending: 
     }
     if let Some(live) = rows.ensure::<Live>(&Key::live()) {
         live.0.retain(|other| other != id);
+    }
+    if let Some(recent) = rows.ensure::<Recent>(&Key::recent()) {
+        recent.0.push(id.clone());
+        let surplus = recent.0.len().saturating_sub(ENDED_LISTED_MAX);
+        recent.0.drain(..surplus);
     }
     let current = rows.head().generation == before.generation;
     let receipt = match ending.silent {

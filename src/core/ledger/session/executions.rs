@@ -11,6 +11,7 @@ use crate::core::execution::{
 use crate::core::id::{BootId, ExecutionId, SessionId};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{HOME_GONE_MS, KILL_GRACE_MS, LATE_FACTS_MAX, OVERDUE_MS};
+use crate::core::output::Captured;
 use crate::core::time::Timestamp;
 
 /// What its home does with a process that waits.
@@ -255,14 +256,16 @@ fn late(
     first: &Outcome,
     outcome: &Outcome,
 ) -> Completed {
-    if first == outcome || execution.late.iter().any(|fact| fact.outcome == *outcome) {
+    let kept = if execution.late.is_empty() { outcome.clone() } else { without_output(outcome) };
+    let is_known = |fact: &LateFact| fact.outcome == *outcome || fact.outcome == kept;
+    if first == outcome || execution.late.iter().any(is_known) {
         return Completed::Repeat;
     }
     if execution.late.len() >= LATE_FACTS_MAX {
         return Completed::Late;
     }
     if let Some(row) = rows.edit::<Execution>(&Key::execution(&execution.id)) {
-        row.late.push(LateFact { at: now, outcome: outcome.clone() });
+        row.late.push(LateFact { at: now, outcome: kept });
     }
     let unread = match execution.model {
         ModelReceipt::Arrival(seq) => rows
@@ -282,6 +285,11 @@ fn late(
         mail::post(rows, now, letter);
     }
     Completed::Late
+}
+
+/// A row has room for the output of the end and of one report after it.
+fn without_output(outcome: &Outcome) -> Outcome {
+    Outcome { stdout: Captured::default(), stderr: Captured::default(), ..outcome.clone() }
 }
 
 /// The ledger's own look after an execution whose time has come.

@@ -5,14 +5,14 @@ use super::entry_keys;
 use crate::core::arrival::Body;
 use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::SessionId;
-use crate::core::ledger::row::{Head, Holder, Live, Turn};
+use crate::core::ledger::row::{Head, Holder, Live, RowType, Turn};
 use crate::core::ledger::{
     Aggregate, Class, Index, Key, Operation, Refusal, Row, Situation, Working, index_of,
 };
 use crate::core::limits::FORGET_ROWS_MAX;
 
 /// Rows that every session may have.
-const FRAME_ROWS: usize = 5;
+const FRAME_ROWS: usize = 6;
 
 /// Forgets rows that the index `expire` names; what is not due is left alone.
 #[derive(Debug, Clone)]
@@ -100,7 +100,11 @@ fn notice_of(rows: &Working, key: &Key) -> Option<Key> {
     if !key.as_str().starts_with("x/") || !rows.has(key) {
         return None;
     }
-    match rows.get::<Execution>(key)?.model {
+    notice(rows.row(key)?)
+}
+
+fn notice(row: &Row) -> Option<Key> {
+    match Execution::of(row)?.model {
         ModelReceipt::Arrival(seq) => Some(Key::arrival(seq)),
         ModelReceipt::None | ModelReceipt::Fate(_) => None,
     }
@@ -126,6 +130,7 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             Row::Head(_)
             | Row::Inbox(_)
             | Row::Live(_)
+            | Row::Recent(_)
             | Row::Tails(_)
             | Row::Summary(_)
             | Row::Turn(_)
@@ -157,26 +162,40 @@ fn forget_turn(rows: &mut Working, key: &Key, turn: &Turn) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX) + usize::from(whole)
 }
 
-/// Removes a session of which nothing is left but its frame and lines of no turn.
+/// Removes a session together with its last row past its retention, when nothing else is left but
+/// its frame and lines of no turn. Both in one apply: that row's index entry is what leads here, so
+/// a frame alone would stay for ever.
 #[derive(Debug, Clone)]
 pub struct Retire {
     session: SessionId,
+    /// What would be forgotten.
+    last: Key,
     /// As it was when nothing else was left: whatever adds a row changes it.
     head: Head,
 }
 
 impl Retire {
-    /// From a listing of all its rows; `None` where something else is left. A session is never
-    /// removed from under rows that are kept: their numbers would be given again.
-    pub fn of(session: &SessionId, rows: &[(Key, Row)]) -> Option<Self> {
-        if rows.len() > FRAME_ROWS + FORGET_ROWS_MAX {
+    /// From a listing of all its rows; `None` where something is left besides `last`, which is to
+    /// be forgotten. A session is never removed from under rows that are kept: their numbers would
+    /// be given again.
+    pub fn of(session: &SessionId, rows: &[(Key, Row)], last: &Key) -> Option<Self> {
+        if rows.len() >= Self::ROWS_MAX {
             return None;
         }
+        let notice = rows.iter().find(|(key, _)| key == last).and_then(|(_, row)| notice(row));
         let mut head = None;
-        for (_, row) in rows {
+        for (key, row) in rows {
+            if key == last || notice.as_ref() == Some(key) {
+                continue;
+            }
             match row {
                 Row::Head(row) => head = Some(row.clone()),
-                Row::Inbox(_) | Row::Live(_) | Row::Tails(_) | Row::Summary(_) | Row::Entry(_) => {}
+                Row::Inbox(_)
+                | Row::Live(_)
+                | Row::Recent(_)
+                | Row::Tails(_)
+                | Row::Summary(_)
+                | Row::Entry(_) => {}
                 Row::Turn(_)
                 | Row::Arrival(_)
                 | Row::Execution(_)
@@ -188,11 +207,11 @@ impl Retire {
                 | Row::Beat(_) => return None,
             }
         }
-        Some(Self { session: session.clone(), head: head? })
+        Some(Self { session: session.clone(), last: last.clone(), head: head? })
     }
 
     /// How many rows a listing must be able to show.
-    pub const ROWS_MAX: usize = FRAME_ROWS + FORGET_ROWS_MAX + 1;
+    pub const ROWS_MAX: usize = FRAME_ROWS + FORGET_ROWS_MAX + 3;
 
     fn log(&self) -> impl Iterator<Item = Key> {
         entry_keys(self.head.log_first, self.head.tlen.saturating_sub(self.head.log_first))
@@ -210,24 +229,30 @@ impl Operation for Retire {
         Class { durable: false, admits: false }
     }
 
-    fn needs(&self, _: &Working) -> Vec<Key> {
+    fn needs(&self, have: &Working) -> Vec<Key> {
         let mut keys = frame();
+        keys.push(self.last.clone());
+        keys.extend(notice_of(have, &self.last));
         keys.extend(self.log());
         keys
     }
 
     /// Answers whether the session is gone.
-    fn decide(&self, _: &Situation, rows: &mut Working) -> Result<bool, Refusal> {
-        if rows.get::<Head>(&Key::head()).is_none_or(|head| *head != self.head) {
+    fn decide(&self, at: &Situation, rows: &mut Working) -> Result<bool, Refusal> {
+        let same = rows.get::<Head>(&Key::head()).is_some_and(|head| *head == self.head);
+        if !same || !is_expired(at, rows, &self.last) || is_held(at, rows, &self.last) {
             return Ok(false);
         }
-        for key in self.log().chain(frame()) {
+        let last = notice_of(rows, &self.last).into_iter().chain([self.last.clone()]);
+        for key in last.chain(self.log()).chain(frame()) {
             rows.delete(&key);
         }
         Ok(true)
     }
 }
 
+/// The rows that a session has once.
 fn frame() -> Vec<Key> {
-    vec![Key::head(), Key::inbox(), Key::live(), Key::tails(), Key::summary()]
+    let lists = [Key::inbox(), Key::live(), Key::recent(), Key::tails()];
+    lists.into_iter().chain([Key::summary(), Key::head()]).collect()
 }

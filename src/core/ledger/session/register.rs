@@ -131,7 +131,7 @@ impl Operation for Register {
         if have.has(&Key::live())
             && let Some(older) = self.older(have)
         {
-            keys.push(Key::execution(&older));
+            keys.extend([Key::execution(&older), Key::recent()]);
             keys.extend(name::kill(&older).as_ref().map(Key::item));
         }
         keys

@@ -104,8 +104,9 @@ impl Operation for Release {
                     bury(rows, at.now, what);
                     return Ok(Released::Buried);
                 }
+                // A provider's own word may be longer than ours; a person's message ends it.
                 let wait_ms = wait_ms(turn.failures).max(retry_after_ms.unwrap_or(0));
-                Ok(free(rows, at.now.plus_ms(wait_ms.min(BACKOFF_MS_MAX))))
+                Ok(free(rows, at.now.plus_ms(wait_ms)))
             }
         }
     }
@@ -181,7 +182,7 @@ pub(super) fn bury(rows: &mut Working, now: Timestamp, reason: &str) {
         turn: turn.no,
         fence: turn.fence,
         at: now,
-        body: Body::Note { text: text.clone() },
+        body: Body::Note { text },
         carries: vec![],
     };
     rows.put(Key::entry(end), note);
@@ -190,7 +191,10 @@ pub(super) fn bury(rows: &mut Working, now: Timestamp, reason: &str) {
         let letter = Letter {
             id: name::dead(turn.no),
             address: turn.address.clone(),
-            text: format!("I could not answer: {text}. Nothing is tried again by itself."),
+            text: format!(
+                "I could not answer: {reason}{ran}. Nothing is tried again by itself; write again \
+                 to try again."
+            ),
             sort: PostSort::Failure,
             receipt_of: None,
         };

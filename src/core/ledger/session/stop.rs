@@ -53,7 +53,7 @@ impl Operation for Stop {
     }
 
     fn needs(&self, have: &Working) -> Vec<Key> {
-        let mut keys = vec![Key::head(), Key::inbox(), Key::live()];
+        let mut keys = vec![Key::head(), Key::inbox(), Key::live(), Key::recent()];
         keys.extend(open_turn_key(have));
         let mut entries = 1;
         let mut from = if have.has(&Key::head()) { have.head().tlen } else { 0 };

@@ -36,6 +36,7 @@ pub(super) fn rules(origin: Origin) -> Rules {
         origin,
         limits: Limits::default(),
         chain: ChainLeft { tokens: 1_000_000, wakes: 10, spawns: 10 },
+        resumed: false,
     }
 }
 

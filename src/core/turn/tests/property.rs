@@ -254,6 +254,7 @@ proptest! {
                         prop_assert_eq!(why, Why::Handover);
                         prop_assert!(running.is_empty(), "released while {:?} run", running);
                         prop_assert!(bench.effects.is_empty());
+                        bench.rules.resumed = true;
                         bench.begin();
                     }
                     Effect::Commit { posts } => {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::bench::{Bench, Crash, End, SILENT, calls, rules, says, scripted};
+use super::bench::{Arrived, Bench, Crash, End, SILENT, calls, rules, says, scripted};
 use crate::core::transcript::{Body, Origin};
 use crate::core::turn::{Effect, Input, Why};
 
@@ -154,4 +154,25 @@ fn shutdown_keeps_what_ran_and_says_what_did_not() {
     bench.begin();
     let Some(Effect::RunTools { calls, .. }) = bench.effects.back() else { panic!() };
     assert_eq!(calls[0].0, 3, "what may be run again is left to the next process");
+}
+
+#[test]
+fn b27_who_wrote_since_the_last_attempt_is_heard_before_the_model_is_asked_again() {
+    let mut bench = Bench::new(rules(Origin::Synthetic));
+    bench.arrive(Arrived::Person("what does it cost?".into()));
+    bench.rules.resumed = true;
+    bench.begin();
+    let end = bench.play(&[says("Ten euros, and the build is broken.")]);
+    assert_eq!(end, End::Committed(vec!["Ten euros, and the build is broken.".into()]));
+    assert_eq!(bench.asked.len(), 1);
+}
+
+#[test]
+fn a_resumed_turn_takes_nothing_between_calls_and_their_results() {
+    let mut bench = with_pending(&[("par", "{}"), ("seq", "{}")]);
+    bench.arrive(Arrived::Person("and?".into()));
+    bench.rules.resumed = true;
+    bench.begin();
+    assert!(matches!(bench.effects.back(), Some(Effect::RunTools { .. })), "{:?}", bench.effects);
+    assert_eq!(bench.effects.iter().filter(|e| matches!(e, Effect::Append { .. })).count(), 0);
 }
