@@ -174,6 +174,8 @@ pub const EXIT_RECORD_BYTES: usize = 4 * 1024;
 pub const SPEC_BYTES_MAX: usize = 64 * 1024;
 /// Largest file a script may write.
 pub const SCRIPT_FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Files that a script may have open, as its soft limit: it may raise it to the host's own.
+pub const SCRIPT_FILES_MAX: u64 = 1_024;
 /// Connections that a shim serves at once.
 pub const SHIM_CONNECTIONS_MAX: usize = 8;
 /// Orders that wait for a shim's answer.

@@ -2,6 +2,7 @@
 //! the lock, then the record again under the lock, and only then `lost`. A pid is never evidence.
 //! Blocking; must not know who asks.
 
+use std::io::ErrorKind;
 use std::time::UNIX_EPOCH;
 
 use super::exit_record::{self, ExitRecord};
@@ -104,7 +105,11 @@ fn outcome(entry: &Entry, record: ExitRecord, redact: &Redactor) -> Outcome {
 /// What it printed so far on stdout and stderr, `None` when there is no such entry.
 pub(super) fn printed(entry: &Entry, redact: &Redactor) -> Option<(Captured, Captured)> {
     let text = |kept: Kept| capture(&kept.head, &kept.tail, kept.bytes, &redact);
-    let out = ring::read(&entry.dir.join(OUT)).ok()?;
-    let err = ring::read(&entry.dir.join(ERR)).ok()?;
-    Some((text(out), text(err)))
+    let stream = |name| match ring::read(&entry.dir.join(name)) {
+        Ok(kept) => Some(text(kept)),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        // A power failure took it, so it was empty: one with content was on the disk before.
+        Err(_unreadable) => Some(Captured::default()),
+    };
+    Some((stream(OUT)?, stream(ERR)?))
 }

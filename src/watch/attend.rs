@@ -19,6 +19,7 @@ use super::spool::Entry;
 use crate::core::execution::{Outcome, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
+#[cfg(feature = "failpoints")]
 use crate::failpoint;
 use crate::ports::Found;
 
@@ -44,7 +45,7 @@ pub(super) struct Sign {
 }
 
 impl Sign {
-    /// Somebody stopped it, so that it would not answer. Blocking.
+    /// Somebody stopped it, so that it would not answer. Reads one file that is no file on a disk.
     pub(super) fn is_stopped(&self) -> bool {
         let pid = self.pid.load(Ordering::Relaxed);
         pid != 0 && ctl::is_stopped(pid)
@@ -222,6 +223,7 @@ impl Line {
         if order == Order::Kill {
             self.wake();
         }
+        #[cfg(feature = "failpoints")]
         match order {
             Order::Go => failpoint!("go.before"),
             Order::Cancel => failpoint!("cancel.before"),
@@ -229,6 +231,7 @@ impl Line {
             Order::Probe => {}
         }
         let _gone = self.write.write_all(format!("{}\n", order.word()).as_bytes()).await;
+        #[cfg(feature = "failpoints")]
         match order {
             Order::Go => failpoint!("go.after"),
             Order::Cancel => failpoint!("cancel.after"),

@@ -8,6 +8,7 @@ mod adopt;
 mod attend;
 mod ctl;
 mod exit_record;
+mod look;
 mod ring;
 pub mod shim;
 mod spawn;
@@ -32,9 +33,10 @@ pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
+pub use self::look::{Seen, look_at};
 pub use self::spawn::{ENV_ALLOWED, find_python};
+pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
-pub use self::spool::{Seen, SpoolError, look_at};
 use self::syntax::Syntax;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
@@ -78,6 +80,9 @@ impl Default for Timing {
     }
 }
 
+/// Shims that are looked at before others get their turn.
+const LOOKS_AT_ONCE: usize = 64;
+
 type Name = (SessionId, ExecutionId);
 
 /// What the launcher and its tasks hold together.
@@ -118,13 +123,14 @@ impl Shared {
             }
             self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
             let handles: Vec<Handle> = self.live().values().cloned().collect();
-            let look = move || {
-                for handle in handles.iter().filter(|handle| handle.sign.is_stopped()) {
+            for some in handles.chunks(LOOKS_AT_ONCE) {
+                for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
                     // A full queue has orders that ask as well.
                     let _asked = handle.orders.try_send(Order::Probe);
                 }
-            };
-            let _done = tokio::task::spawn_blocking(look).await;
+                // Each look takes microseconds; another thread for all would have to be woken.
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
@@ -154,6 +160,9 @@ impl Watch {
         tasks: TaskTracker,
     ) -> Result<Self, SpoolError> {
         let spool = Spool::open(&settings.spool, ids)?;
+        if let Err(error) = spawn::allow_many_files() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
         let stop = CancellationToken::new();
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);

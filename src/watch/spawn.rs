@@ -16,7 +16,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
 use super::spool::{SCRIPT, Spec};
-use crate::core::limits::SCRIPT_FILE_BYTES_MAX;
+use crate::core::limits::{SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX};
 
 /// What a script may see of the host's environment.
 pub const ENV_ALLOWED: [&str; 6] =
@@ -95,6 +95,13 @@ pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
     command.spawn()
 }
 
+/// Lets this process open as many files as it may: each watcher takes three of the bot, so with the
+/// usual soft limit of 1,024 there could be some 300.
+pub(super) fn allow_many_files() -> io::Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
+}
+
 /// In the forked child: dies with its shim, hears every signal, and leaves neither cores nor huge
 /// files.
 fn bind_to(shim: Pid) -> io::Result<()> {
@@ -107,6 +114,9 @@ fn bind_to(shim: Pid) -> io::Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)?;
     let most = hard.min(SCRIPT_FILE_BYTES_MAX);
     setrlimit(Resource::RLIMIT_FSIZE, most, most)?;
+    // What the bot may open it needs for its watchers; programs expect the usual soft limit.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard.min(SCRIPT_FILES_MAX), hard)?;
     Ok(())
 }
 

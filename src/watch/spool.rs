@@ -105,38 +105,6 @@ fn at<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Entry
     move |source| EntryError { what, path: path.to_owned(), source }
 }
 
-/// One entry of a spool, for whoever only looks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Its directory.
-    pub dir: PathBuf,
-    /// Whose it is; `None` where that cannot be read.
-    pub execution: Option<(SessionId, ExecutionId)>,
-}
-
-/// What is in the spool at `root`, without its lock and without changing anything: a bot may work
-/// in it meanwhile. A spool that was never made is empty.
-///
-/// # Errors
-/// `Unusable` where it cannot be read.
-pub fn look_at(root: &Path) -> Result<Vec<Seen>, SpoolError> {
-    let entries = match entries(root) {
-        Err(error) if error.is_missing() => Vec::new(),
-        Err(EntryError { what, path, source }) => {
-            let what = format!("{what} {}", path.display());
-            return Err(SpoolError::Unusable { what, source });
-        }
-        Ok(entries) => entries,
-    };
-    let seen = entries.into_iter().filter_map(|entry| match entry.spec() {
-        // It was removed meanwhile.
-        Err(_) if !entry.dir.exists() => None,
-        Err(_) => Some(Seen { dir: entry.dir, execution: None }),
-        Ok(spec) => Some(Seen { dir: entry.dir, execution: Some((spec.session, spec.execution)) }),
-    });
-    Ok(seen.collect())
-}
-
 /// What a shim is told. Written once, before it is started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Spec {
@@ -273,7 +241,7 @@ impl Spool {
     }
 
     fn named(&self, name: &str) -> Entry {
-        named(&self.root, name)
+        Entry { dir: self.root.join("e").join(name), work: self.root.join("w").join(name) }
     }
 
     /// Makes an execution's directories, whole or not at all. The lock is taken before they have
@@ -303,26 +271,18 @@ impl Spool {
 
     /// All entries, those half made left out.
     pub(super) fn entries(&self) -> Result<Vec<Entry>, EntryError> {
-        entries(&self.root)
-    }
-}
-
-fn named(root: &Path, name: &str) -> Entry {
-    Entry { dir: root.join("e").join(name), work: root.join("w").join(name) }
-}
-
-fn entries(root: &Path) -> Result<Vec<Entry>, EntryError> {
-    let path = root.join("e");
-    let mut entries = Vec::new();
-    for item in fs::read_dir(&path).map_err(at("read", &path))? {
-        let item = item.map_err(at("read", &path))?;
-        match item.file_name().to_str() {
-            Some(name) if !name.contains('.') => entries.push(named(root, name)),
-            Some(_) | None => {}
+        let path = self.root.join("e");
+        let mut entries = Vec::new();
+        for item in fs::read_dir(&path).map_err(at("read", &path))? {
+            let item = item.map_err(at("read", &path))?;
+            match item.file_name().to_str() {
+                Some(name) if !name.contains('.') => entries.push(self.named(name)),
+                Some(_) | None => {}
+            }
         }
+        entries.sort_by(|a, b| a.dir.cmp(&b.dir));
+        Ok(entries)
     }
-    entries.sort_by(|a, b| a.dir.cmp(&b.dir));
-    Ok(entries)
 }
 
 impl Entry {

@@ -5,8 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 
 use dogwatch::core::execution::{Exit, Status};
 use dogwatch::core::id::ExecutionId;
+use dogwatch::core::limits::SCRIPT_FILES_MAX;
 use dogwatch::ports::Launcher;
 use dogwatch::watch::Settings;
+use nix::sys::resource::{Resource, getrlimit};
 
 use super::bench::{Bench, ends, is_alive, launch, pids, said, session, settings};
 
@@ -342,4 +344,14 @@ async fn fifty_at_once_each_end_once_with_their_own_output() {
         assert_eq!(ended[&format!("w{n}")], format!("{n}\n"));
     }
     bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_has_the_usual_limit_of_open_files_whatever_the_bot_may_open() {
+    let mut bench = Bench::new();
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    assert_eq!(soft, hard, "the bot takes what it can get");
+    let script = "import resource\nprint(*resource.getrlimit(resource.RLIMIT_NOFILE))";
+    let usual = SCRIPT_FILES_MAX.min(hard);
+    assert_eq!(bench.run(script, 9_000).await.stdout.head, format!("{usual} {hard}\n"));
 }
