@@ -43,6 +43,7 @@ cargo fmt --check
 
 say "lints"
 cargo clippy --locked --all-targets -- -D warnings
+cargo clippy --locked --features failpoints --bins --test failpoints -- -D warnings
 
 if cargo deny --version >/dev/null 2>&1; then
   say "dependencies"
@@ -55,9 +56,14 @@ if cargo nextest --version >/dev/null 2>&1; then
   profile="default"
   [[ "${CI:-}" == true ]] && profile="ci"
   cargo nextest run --locked --profile "$profile"
+  say "killed at every point"
+  cargo nextest run --locked --profile "$profile" --features failpoints --test failpoints \
+    --success-output immediate
 else
   runner="cargo test"
   cargo test --locked --lib --bins --tests
+  say "killed at every point"
+  cargo test --locked --features failpoints --test failpoints -- --nocapture
 fi
 
 say "mutants"

@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError};
 use super::{Engine, watcher};
 use crate::core::execution::{Address, Home, PostSort};
 use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
-use crate::core::ledger::row::{Errand, Item};
+use crate::core::ledger::row::{Errand, Item, RowType};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
-use crate::core::ledger::{Index, Operation};
-use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS};
+use crate::core::ledger::{Aggregate, Index, Key, Operation};
+use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS, POST_MS_MAX};
 use crate::failpoint;
 use crate::ports::{ChannelError, Member, Post};
 
@@ -72,7 +72,31 @@ impl Drop for Here {
     }
 }
 
+/// Can this node deliver it? What another node can, it leaves to that one: a lease here would
+/// only make it late there. What nobody took for too long is leased by anyone, to be given up.
+async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId) -> bool {
+    if engine.settings.sole {
+        return true;
+    }
+    let aggregate = Aggregate::Session(session.clone());
+    let Ok(loaded) = engine.ports.store.load(&aggregate, &[Key::item(id)]).await else {
+        return false;
+    };
+    let row = loaded.rows.into_iter().flatten().next();
+    row.as_ref().and_then(Item::of).is_some_and(|item| match &item.errand {
+        Errand::Post { address, .. } => {
+            let age_ms = engine.ports.clock.now().since_ms(item.created_at);
+            engine.channel(&address.surface).is_some() || age_ms > POST_MS_MAX
+        }
+        Errand::Kill { spool: Some(spool), .. } => engine.home == Home::Spool(spool.clone()),
+        Errand::Kill { spool: None, .. } => true,
+    })
+}
+
 async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
+    if !is_ours(engine, session, id).await {
+        return;
+    }
     let Ok(lease) = LeaseId::new(engine.ports.ids.fresh()) else { return };
     let operation = LeaseItem {
         session: session.clone(),

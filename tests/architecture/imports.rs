@@ -6,13 +6,14 @@ use super::tokens::{Mention, reading};
 /// Each room and the rooms that it may import. `*` is everything.
 const ROOMS: &[(&str, &[&str])] = &[
     ("core", &[]),
+    ("failpoint", &[]),
     ("ports", &["core"]),
     ("tools", &["core", "ports"]),
-    ("engine", &["core", "ports", "tools"]),
+    ("engine", &["core", "failpoint", "ports", "tools"]),
     ("console", &["core", "ports"]),
     ("model", &["core", "ports"]),
     ("store", &["core", "ports"]),
-    ("watch", &["core", "ports"]),
+    ("watch", &["core", "failpoint", "ports"]),
     ("config", &["core"]),
     ("telemetry", &["core"]),
     ("shutdown", &["core"]),

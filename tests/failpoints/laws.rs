@@ -4,17 +4,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dogwatch::console::event::Event;
 use dogwatch::core::arrival::{Arrival, Standing};
 use dogwatch::core::execution::{Execution, Fate, ModelReceipt, Outcome, PostSort, State, Status};
+use dogwatch::core::id::SessionId;
 use dogwatch::core::ledger::row::{Errand, Item, ItemState, RowType};
 use dogwatch::core::ledger::{Aggregate, Key, Row};
 use dogwatch::ports::Store;
 use dogwatch::store::{Settings, Sqlite};
 
-use super::play::{Play, Told, processes, tells};
+use super::play::{Play, Told, now, processes, tells};
 
 /// Rows read at a time.
 const PAGE: usize = 500;
@@ -45,14 +46,16 @@ impl Books {
         let mut books = Self::default();
         let aggregates = store.aggregates(None, PAGE).await.map_err(|e| e.to_string())?;
         for aggregate in aggregates {
-            let chat = aggregate.session().map(|session| session.as_str());
+            let chat = aggregate.session().map(SessionId::as_str);
             let chat = chat.unwrap_or_default().trim_start_matches("console/").to_owned();
             let mut after: Option<Key> = None;
             let mut count = 0;
             loop {
                 let page = store.rows(&aggregate, after.as_ref(), PAGE).await;
                 let page = page.map_err(|e| e.to_string())?;
-                page.iter().for_each(|(_, row)| books.take(&chat, row));
+                for (_, row) in &page {
+                    books.take(&chat, row);
+                }
                 count += page.len();
                 let Some((last, _)) = page.last() else { break };
                 after = Some(last.clone());
@@ -72,6 +75,18 @@ impl Books {
         if let Some(arrival) = Arrival::of(row) {
             self.arrivals.insert((chat.to_owned(), arrival.seq), arrival.clone());
         }
+    }
+
+    /// A turn that is over has read the end of a watcher whose name begins so.
+    pub(crate) fn has_read(&self, name: &str) -> bool {
+        let mut named = self.executions.iter().filter(|it| it.name.starts_with(name));
+        named.any(|execution| match &execution.model {
+            ModelReceipt::Arrival(seq) => {
+                let arrival = self.arrivals.get(&(execution.address.thread.clone(), *seq));
+                arrival.is_some_and(|it| matches!(it.standing, Standing::Settled { .. }))
+            }
+            ModelReceipt::None | ModelReceipt::Fate(_) => false,
+        })
     }
 
     /// Those whose supervisor was killed before it could say how they ended.
@@ -182,13 +197,21 @@ fn end(play: &Play, books: &Books, execution: &Execution, stops: bool) -> Option
         ModelReceipt::Fate(fate) => (fate.clone(), 0),
         ModelReceipt::Arrival(seq) => match books.arrivals.get(&(chat.clone(), *seq))?.standing {
             Standing::Settled { ref fate, turn } => (fate.clone(), turn),
-            ref other => return Some(format!("the end of {name} is {other:?}")),
+            ref other @ (Standing::Pending | Standing::Offered(_) | Standing::Withdrawn) => {
+                return Some(format!("the end of {name} is {other:?}"));
+            }
         },
         ModelReceipt::None => return Some(format!("{name} has ended and no receipt")),
     };
+    let prefix = format!("post/{turn}/");
+    let answered = play.events.iter().any(
+        |event| matches!(event, Event::Post { item, .. } if item.as_str().starts_with(&prefix)),
+    );
     let right = match &fate {
         // What a stopped turn had read is not answered any more.
         Fate::Acked | Fate::Collected if stops => items.len() <= 1,
+        // The script speaks of one notice at a time; the turn that read two has answered.
+        Fate::Acked | Fate::Collected if answered => items.len() <= 1,
         Fate::Acked | Fate::Collected | Fate::Waived => items.len() == 1,
         Fate::Stopped => stops && items.is_empty(),
         Fate::Superseded => false,
@@ -214,13 +237,13 @@ fn spool(play: &Play) -> Vec<String> {
 }
 
 fn left(play: &Play) -> Vec<String> {
-    let until = Instant::now() + GONE;
+    let until = now() + GONE;
     loop {
         let left = processes(play.directory(), "");
         if left.is_empty() {
             return vec![];
         }
-        if Instant::now() > until {
+        if now() > until {
             return left
                 .iter()
                 .map(|pid| format!("the process {pid} is left: {}", arguments(pid.as_raw())))

@@ -1,10 +1,5 @@
 //! Tests of the engine with everything real but the model's service and the place of posts.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod crash;
 mod endings;

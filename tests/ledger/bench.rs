@@ -128,7 +128,7 @@ impl Bench {
             }
         };
         for write in finished.writes {
-            if let Some(row) = &write.row {
+            if let Some(row) = write.row.as_ref().filter(|_| !self.putting_up) {
                 codec::encode(row).unwrap_or_else(|e| panic!("{}: {e}", write.key));
             }
             match write.row {

@@ -27,7 +27,7 @@ fn long_name() -> Principal {
 
 fn fill_people(bench: &mut Bench, round: usize) {
     let putting_up = std::mem::replace(&mut bench.putting_up, true);
-    for i in 0.. {
+    for i in 0..=PEOPLE_UNREAD_MAX {
         let key = format!("m{round}.{i}");
         let mut incoming = bench.incoming(&key, What::Message { text: "hello".into() });
         incoming.principal = long_name();
@@ -41,6 +41,7 @@ fn fill_people(bench: &mut Bench, round: usize) {
             other => panic!("{other:?}"),
         }
     }
+    panic!("the inbox is never full");
 }
 
 /// As many unread completions and live executions as there may be.

@@ -78,7 +78,8 @@ fn b06_a_notice_outlives_every_failed_attempt_and_every_retention() {
     bench.run(&Forget { session: session(), keys }).unwrap();
     assert_eq!(bench.fate(&id), Standing::Pending);
     let token = bench.claim("a");
-    assert_eq!(bench.turn(token.turn).carried.len(), 1, "alone");
+    bench.append(&token, vec![model("", &["look"])], true).unwrap();
+    assert_eq!(bench.turn(token.turn).carried.len(), 1, "alone, also later");
 }
 
 #[test]

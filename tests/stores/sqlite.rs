@@ -37,6 +37,21 @@ async fn a_second_writer_is_refused_in_words_and_the_first_goes_on() {
     assert_eq!(place.sqlite().apply(apply).await, Ok(Applied::Applied));
 }
 
+/// A process that a bot was just starting when it died has the bot's descriptors until its exec.
+#[test]
+fn a_writer_that_has_just_died_holds_nobody_up() {
+    let mut place = OnDisk::new();
+    place.close();
+    let lock = fs::File::open(place.path().with_extension("db.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let held = std::thread::spawn(move || {
+        std::thread::park_timeout(std::time::Duration::from_millis(60));
+        drop(lock);
+    });
+    place.open();
+    held.join().unwrap();
+}
+
 #[test]
 fn a_second_writer_by_another_name_of_the_file_is_refused() {
     let place = OnDisk::new();

@@ -13,15 +13,13 @@ use std::time::Duration;
 use dogwatch::console::chat::ChatName;
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
-use dogwatch::core::execution::{Execution, Home, Scope};
+use dogwatch::core::execution::{Home, Scope};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, PressId, Principal, SessionId, StopId};
-use dogwatch::core::ledger::audit::{Balance, Snapshot};
-use dogwatch::core::ledger::row::RowType;
+use dogwatch::core::ledger::Index;
+use dogwatch::core::ledger::audit::Balance;
 use dogwatch::core::ledger::session::Allowance;
-use dogwatch::core::ledger::{Aggregate, Index, Key};
 use dogwatch::core::policy::{Family, Role};
 use dogwatch::core::redact::Redactor;
-use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::engine::home::Exits;
 use dogwatch::engine::{Agent, Engine, Ports, RecoveryError, Restored, Settings};
@@ -41,7 +39,6 @@ use tokio_util::task::TaskTracker;
 use super::fake_llm::FakeLlm;
 use super::jump_clock::JumpClock;
 use super::process;
-use super::records::{balance, snapshot};
 use super::stage::Stage;
 use super::tap::{Hand, Tap, Trap};
 
@@ -102,19 +99,20 @@ pub(crate) struct Bot {
 
 /// What ends with a boot.
 struct Boot {
+    name: BootId,
     runtime: Runtime,
     engine: Arc<Engine>,
     launcher: Arc<Watch>,
     store: Arc<dyn Store>,
+    /// The same without the hand of the test on it.
+    raw: Arc<dyn Store>,
     tasks: TaskTracker,
 }
 
 /// Fails with a picture of the bot when it takes too long.
 async fn patiently<T>(bot: &Bot, what: &str, work: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, work).await {
-        Ok(done) => done,
-        Err(_) => panic!("{what} does not happen\n{}", bot.picture()),
-    }
+    let done = tokio::time::timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_elapsed| panic!("{what} does not happen\n{}", bot.picture()))
 }
 
 impl Bot {
@@ -179,17 +177,19 @@ impl Bot {
             Some(shared) => Arc::clone(shared),
             None => Arc::new(Sqlite::open(&self.store_settings()).unwrap()),
         };
+        let raw = Arc::clone(&store);
         let store: Arc<dyn Store> = Arc::new(Tap::new(store, self.hand.clone()));
         let (tasks, exits) = (TaskTracker::new(), Arc::new(Exits::default()));
         let launcher = {
             let _inside = runtime.enter();
             Arc::new(self.launcher(&exits, &tasks))
         };
-        let engine = self.engine(Arc::clone(&store), Arc::clone(&launcher));
+        let name = BootId::new(UlidIds.fresh()).unwrap();
+        let engine = self.engine(name.clone(), Arc::clone(&store), Arc::clone(&launcher));
         exits.bind(&engine);
         let starting = Arc::clone(&engine);
         let started = runtime.spawn(async move { starting.start().await });
-        self.boot = Some(Boot { runtime, engine, launcher, store, tasks });
+        self.boot = Some(Boot { name, runtime, engine, launcher, store, raw, tasks });
         started
     }
 
@@ -229,7 +229,7 @@ impl Bot {
         OpenAi::new(settings, Arc::new(JumpClock::start())).unwrap()
     }
 
-    fn engine(&self, store: Arc<dyn Store>, launcher: Arc<Watch>) -> Arc<Engine> {
+    fn engine(&self, boot: BootId, store: Arc<dyn Store>, launcher: Arc<Watch>) -> Arc<Engine> {
         let channel: Arc<dyn Channel> = Arc::new(self.stage.clone());
         let model: Arc<dyn Model> = Arc::new(self.model());
         let ports = Ports {
@@ -253,7 +253,7 @@ impl Bot {
             allowance: self.setup.allowance,
         };
         let settings = Settings {
-            boot: BootId::new(UlidIds.fresh()).unwrap(),
+            boot,
             sole: self.setup.shared.is_none(),
             agent,
             grace_ms: self.setup.grace_ms,
@@ -264,11 +264,11 @@ impl Bot {
 
     /// Everything of this boot is gone, wherever it stood. Scripts live on.
     pub(crate) async fn crash(&mut self) {
-        let Boot { runtime, engine, launcher, store, tasks } = self.boot.take().unwrap();
+        let Boot { runtime, engine, launcher, store, raw, tasks, .. } = self.boot.take().unwrap();
         let left: Weak<dyn Store> = Arc::downgrade(&store);
         let ended = tokio::task::spawn_blocking(move || {
             runtime.shutdown_timeout(PATIENCE);
-            drop((engine, launcher, store, tasks));
+            drop((engine, launcher, store, raw, tasks));
         });
         ended.await.unwrap();
         assert_eq!(left.strong_count(), 0, "something of the old boot lives");
@@ -291,6 +291,11 @@ impl Bot {
 
     fn running(&self) -> &Boot {
         self.boot.as_ref().unwrap()
+    }
+
+    /// Is this the name of the boot that runs?
+    pub(crate) fn is_boot(&self, boot: &BootId) -> bool {
+        self.running().name == *boot
     }
 
     pub(crate) fn engine_now(&self) -> &Arc<Engine> {
@@ -387,6 +392,12 @@ impl Bot {
         self.until("quiet", quiet).await
     }
 
+    /// Waits until everything that was started runs.
+    pub(crate) async fn started(&self) {
+        let runs = |view: &SessionView| view.live.iter().all(|one| one.started_at.is_some());
+        self.until("a start", runs).await;
+    }
+
     /// Waits until people can read so many posts.
     pub(crate) async fn posts(&self, count: usize) -> Vec<Post> {
         let posted = self.stage.posted_when(|all| all.len() >= count);
@@ -403,66 +414,27 @@ impl Bot {
         patiently(self, what, work).await
     }
 
-    /// Lets time pass, and everything that is due by then be found.
+    /// Lets time pass, and everything that is due by then be found, but for what is forgotten.
     pub(crate) async fn pass(&self, ms: u64) {
         self.clock.jump(ms);
-        let home = Home::Spool(self.running().launcher.spool());
-        let mut indexes = vec![];
-        for index in [
-            Index::Ready,
-            Index::Outbox,
-            Index::Relay,
-            Index::Due,
-            Index::Expire,
-            Index::Wish(home),
-        ] {
-            // Nobody reads an index in which nothing is due. This look is none that counts.
-            let first = self.running().store.members(&index, u64::MAX, None, 1).await.unwrap();
-            if first.iter().any(|member| member.score <= self.clock.now().as_ms()) {
-                indexes.push(index);
+        let now = self.clock.now();
+        let boot = self.running();
+        let home = Home::Spool(boot.launcher.spool());
+        let all = [Index::Ready, Index::Outbox, Index::Relay, Index::Due];
+        for index in all.into_iter().chain([Index::Wish(home)]) {
+            // An index where nothing is due is not read, and need not be.
+            let due = boot.raw.members(&index, now.as_ms(), None, 1).await.unwrap();
+            if !due.is_empty() {
+                patiently(self, "a sweep", self.hand.read_up_to(now, &index)).await;
             }
         }
-        let read = self.hand.read_up_to(self.clock.now(), &indexes);
-        patiently(self, "a sweep", read).await;
     }
 
-    // ------------------------------------------------------------ records
+    // ------------------------------------------------------------ the end
 
-    /// All rows of a chat.
-    pub(crate) async fn rows(&self, chat: &str) -> Snapshot {
-        snapshot(&*self.running().store, &Aggregate::Session(session(chat))).await
-    }
-
-    /// The log of a chat.
-    pub(crate) async fn log(&self, chat: &str) -> Vec<Entry> {
-        self.rows(chat).await.values().filter_map(Entry::of).cloned().collect()
-    }
-
-    /// What notices stand in the log of a chat, alone or with a result.
-    pub(crate) async fn notices(&self, chat: &str) -> Vec<String> {
-        let log = self.log(chat).await;
-        let notices = log.into_iter().filter_map(|entry| match entry.body {
-            Body::Notice(notice) => Some(notice),
-            Body::Tool { notice, .. } => notice,
-            Body::Heard { .. }
-            | Body::Remark { .. }
-            | Body::Model { .. }
-            | Body::Note { .. }
-            | Body::Closing { .. } => None,
-        });
-        notices.map(|notice| notice.text).collect()
-    }
-
-    /// An execution of the main chat.
-    pub(crate) async fn execution(&self, id: &str) -> Execution {
-        let rows = self.rows("main").await;
-        let key = Key::execution(&ExecutionId::new(id).unwrap());
-        rows.get(&key).and_then(Execution::of).unwrap().clone()
-    }
-
-    /// The balance of the whole store.
-    pub(crate) async fn balance(&self) -> Balance {
-        balance(&*self.running().store).await
+    /// The store of this boot.
+    pub(super) fn store_now(&self) -> &dyn Store {
+        &*self.running().store
     }
 
     /// Ends the bot: everything adds up, nothing was posted twice unmarked, no process stays.
@@ -488,7 +460,7 @@ impl Bot {
     pub(crate) fn picture(&self) -> String {
         let posts: Vec<_> = self.stage.posted().into_iter().map(|post| post.text).collect();
         let requests = self.llm.seen_now();
-        let last = requests.last().map(|seen| &seen.body["messages"]);
+        let last = requests.last().and_then(|seen| seen.body.get("messages"));
         format!(
             "posts: {posts:#?}\nshown: {:#?}\nrequests: {}, the last: {last:#?}",
             self.stage.shown(),

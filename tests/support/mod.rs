@@ -3,9 +3,11 @@
 pub(crate) mod bot;
 pub(crate) mod fake_llm;
 pub(crate) mod jump_clock;
+pub(crate) mod killable;
 pub(crate) mod manual_clock;
 pub(crate) mod process;
 pub(crate) mod program;
+pub(crate) mod real_bot;
 pub(crate) mod records;
 pub(crate) mod stage;
 pub(crate) mod tap;

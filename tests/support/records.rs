@@ -1,13 +1,58 @@
-//! All rows of a store, read page by page beside a bot that runs.
+//! What a bot's store holds, read page by page beside a bot that runs.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dogwatch::core::ledger::Aggregate;
+use dogwatch::core::execution::Execution;
+use dogwatch::core::id::ExecutionId;
 use dogwatch::core::ledger::audit::{Balance, Snapshot, audit};
+use dogwatch::core::ledger::row::RowType;
+use dogwatch::core::ledger::{Aggregate, Key};
+use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::ports::Store;
 
+use super::bot::{Bot, session};
+
+impl Bot {
+    /// All rows of a chat.
+    pub(crate) async fn rows(&self, chat: &str) -> Snapshot {
+        snapshot(self.store_now(), &Aggregate::Session(session(chat))).await
+    }
+
+    /// The log of a chat.
+    pub(crate) async fn log(&self, chat: &str) -> Vec<Entry> {
+        self.rows(chat).await.values().filter_map(Entry::of).cloned().collect()
+    }
+
+    /// What notices stand in the log of a chat, alone or with a result.
+    pub(crate) async fn notices(&self, chat: &str) -> Vec<String> {
+        let log = self.log(chat).await;
+        let notices = log.into_iter().filter_map(|entry| match entry.body {
+            Body::Notice(notice) => Some(notice),
+            Body::Tool { notice, .. } => notice,
+            Body::Heard { .. }
+            | Body::Remark { .. }
+            | Body::Model { .. }
+            | Body::Note { .. }
+            | Body::Closing { .. } => None,
+        });
+        notices.map(|notice| notice.text).collect()
+    }
+
+    /// An execution of the main chat.
+    pub(crate) async fn execution(&self, id: &str) -> Execution {
+        let rows = self.rows("main").await;
+        let key = Key::execution(&ExecutionId::new(id).unwrap());
+        rows.get(&key).and_then(Execution::of).unwrap().clone()
+    }
+
+    /// The balance of the whole store.
+    pub(crate) async fn balance(&self) -> Balance {
+        balance(self.store_now()).await
+    }
+}
+
 /// All rows of one aggregate. Taken again when somebody wrote meanwhile.
-pub(super) async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
+async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
     loop {
         let before = store.load(aggregate, &[]).await.unwrap().revision;
         let mut rows = Snapshot::new();
@@ -26,7 +71,7 @@ pub(super) async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapsh
 }
 
 /// The balance of all sessions of a store.
-pub(super) async fn balance(store: &dyn Store) -> Balance {
+async fn balance(store: &dyn Store) -> Balance {
     let mut sum = Balance::default();
     for aggregate in store.aggregates(None, 10_000).await.unwrap() {
         if aggregate.session().is_some() {

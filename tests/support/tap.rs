@@ -91,13 +91,11 @@ impl Hand {
         self.0.applies.subscribe()
     }
 
-    /// Waits until each of these indexes was read up to this time.
-    pub(crate) async fn read_up_to(&self, at: Timestamp, indexes: &[Index]) {
+    /// Waits until this index was read up to this time.
+    pub(crate) async fn read_up_to(&self, at: Timestamp, index: &Index) {
         let mut read = self.0.read.subscribe();
-        let all = |read: &BTreeMap<Index, u64>| {
-            indexes.iter().all(|index| read.get(index).is_some_and(|until| *until >= at.as_ms()))
-        };
-        read.wait_for(all).await.unwrap();
+        let is = |read: &BTreeMap<Index, u64>| read.get(index).is_some_and(|to| *to >= at.as_ms());
+        read.wait_for(is).await.unwrap();
     }
 }
 

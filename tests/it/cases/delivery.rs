@@ -4,7 +4,7 @@ use dogwatch::core::execution::{Outcome, State, Status};
 use dogwatch::core::id::{BootId, ExecutionId};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::session::Complete;
-use dogwatch::core::limits::{RETENTION_MS, SETTLE_MS};
+use dogwatch::core::limits::{FORGET_AGAIN_MS, RETENTION_MS, SETTLE_MS};
 use dogwatch::watch::Timing;
 use rustix::process::Signal;
 
@@ -161,6 +161,7 @@ async fn b06_a_completion_waits_ten_minutes_for_a_busy_chat() {
     bot.llm.will(Reply::text("It is green."));
     bot.say("watch it, then think").await;
     bot.asked(2).await;
+    bot.started().await;
     bot.pass(60_000).await;
     said(&on).await;
     bot.until("its end", |view| view.notices == 1).await;
@@ -269,7 +270,7 @@ async fn b25_what_was_acked_and_forgotten_never_speaks_again() {
     bot.clock.jump(RETENTION_MS);
     let gone = async {
         loop {
-            bot.pass(5_001).await;
+            bot.clock.jump(FORGET_AGAIN_MS + 1);
             if bot.rows("main").await.keys().all(|key| !key.as_str().starts_with("x/")) {
                 return;
             }

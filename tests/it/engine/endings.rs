@@ -6,7 +6,7 @@ use dogwatch::core::limits::START_MS_MAX;
 use super::main_job::waits;
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::Reply;
-use crate::support::process::{pids, said};
+use crate::support::process::{ends, pids, processes_of, said};
 use crate::support::wire::{envelopes, last, results, trigger};
 
 /// Runs one script to its end and gives the notice's text.
@@ -128,19 +128,19 @@ async fn an_execution_ends_with_the_signal_that_ended_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_registered_and_never_launched_is_lost_by_name() {
     let mut bot = Bot::start().await;
-    let on = bot.fifo("on");
-    let script = waits(&on, "");
+    let (up, on) = (bot.fifo("up"), bot.fifo("on"));
+    let script = format!("open({up:?}, 'w').close()\n{}", waits(&on, ""));
     bot.llm.will(trigger("Watch it", &script, 600));
     bot.llm.will(Reply::text("Started."));
     bot.say("watch it").await;
     bot.posts(1).await;
-    bot.until("a start", |view| view.live.iter().all(|one| one.state == State::Running)).await;
+    said(&up).await;
     bot.quiet().await;
     // The spool is gone with all that was in it.
     bot.crash().await;
     said(&on).await;
-    for pid in crate::support::process::processes_of(bot.path()) {
-        assert!(crate::support::process::ends(pid));
+    for pid in processes_of(bot.path()) {
+        assert!(ends(pid));
     }
     let entries = bot.path().join("spool/e");
     for entry in std::fs::read_dir(&entries).unwrap() {

@@ -58,9 +58,9 @@ async fn the_end_of_a_script_resumes_the_chat_that_started_it() {
         .stage
         .shown()
         .into_iter()
-        .filter_map(|(_, progress)| match progress {
-            Progress::Began { synthetic, .. } => Some(synthetic),
-            _ => None,
+        .filter_map(|(_, progress)| {
+            let Progress::Began { synthetic, .. } = progress else { return None };
+            Some(synthetic)
         })
         .collect();
     assert_eq!(began, [false, false, true]);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::main_job::waits;
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::{Gate, Reply};
-use crate::support::process::{processes_of, said};
+use crate::support::process::{ends, processes_of, said};
 use crate::support::wire::{MARKER, arguments, envelopes, last, results, trigger, user};
 use dogwatch::core::budget::Limits;
 
@@ -187,20 +187,19 @@ async fn a_person_steers_a_busy_turn_and_quick_messages_are_one_turn() {
 async fn b27_a_person_is_answered_before_an_older_notice() {
     let mut bot = Bot::start().await;
     let (up, on) = (bot.fifo("up"), bot.fifo("on"));
-    let script = waits(&up, &waits(&on, "print('broken')"));
+    let script = format!("open({up:?}, 'w').close()\n{}", waits(&on, "print('broken')"));
     bot.llm.will(trigger("Nightly build", &script, 600));
     bot.llm.will(Reply::text("Started."));
     bot.say("watch the build").await;
     bot.posts(1).await;
-    bot.quiet().await;
-    // It was let run: the id is given before that.
     said(&up).await;
+    bot.quiet().await;
     bot.crash().await;
     said(&on).await;
     for pid in processes_of(bot.path()) {
-        assert!(crate::support::process::ends(pid));
+        assert!(ends(pid));
     }
-    // The bot comes back, and before the model has answered the notice ten minutes pass.
+    // The bot comes back, and the model is away.
     let gate = Gate::default();
     bot.llm.will(Reply::status(503).hold_head(&gate));
     bot.boot().await;
