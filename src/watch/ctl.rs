@@ -2,8 +2,8 @@
 //! order a line, each answered by one line that says how far the shim is. The end of the
 //! connection is the end of the shim. Must not know what an order does.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
