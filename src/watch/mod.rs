@@ -83,7 +83,7 @@ impl Default for Timing {
 }
 
 /// Shims that are looked at before others get their turn.
-const LOOKS_AT_ONCE: usize = 64;
+const LOOKS_AT_ONCE: usize = 1_024;
 
 type Name = (SessionId, ExecutionId);
 
@@ -125,13 +125,15 @@ impl Shared {
             }
             self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
             let handles: Vec<Handle> = self.live().values().cloned().collect();
-            for some in handles.chunks(LOOKS_AT_ONCE) {
+            // Each look takes microseconds; another thread for them would have to be woken.
+            for (no, some) in handles.chunks(LOOKS_AT_ONCE).enumerate() {
+                if no > 0 {
+                    tokio::task::yield_now().await;
+                }
                 for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
                     // A full queue has orders that ask as well.
                     let _asked = handle.orders.try_send(Order::Probe);
                 }
-                // Each look takes microseconds; another thread for all would have to be woken.
-                tokio::task::yield_now().await;
             }
         }
     }

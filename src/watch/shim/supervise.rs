@@ -27,8 +27,6 @@ use crate::watch::exit_record::{self, ExitRecord};
 use crate::watch::spawn;
 use crate::watch::spool::Spec;
 
-/// Longest sleep of the loop. Everything it waits for is an event; this only bounds a mistake.
-const POLL_MS_MAX: u64 = 60_000;
 /// Between two looks for leftovers that do not die at once.
 const LEFTOVERS_POLL_MS: u64 = 20;
 /// Makes the kernel, when memory ends, take the script and not its shim or the bot.
@@ -219,9 +217,11 @@ impl Supervisor {
     /// Sleeps until something happens or `until`, and takes all that did. Whatever the phase,
     /// pipes are drained and orders are answered.
     fn wait(&mut self, until: Option<u64>) -> Happened {
-        let now = monotonic_ms();
-        let ms = until.map_or(POLL_MS_MAX, |until| until.saturating_sub(now).min(POLL_MS_MAX));
-        let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::ZERO);
+        // Everything it waits for is an event, so nothing wakes it before the time.
+        let timeout = until.map_or(PollTimeout::NONE, |until| {
+            let ms = until.saturating_sub(monotonic_ms());
+            PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+        });
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.out.poll_fd());
         fds.extend(self.err.poll_fd());
