@@ -138,6 +138,7 @@ fn schedules(seeds: u64, kind: (bool, Runner)) {
         return;
     }
     let seeds = number("DOGWATCH_SIM_SEEDS").unwrap_or(seeds);
+    let first = number("DOGWATCH_SIM_FIRST").unwrap_or(0);
     let workers = std::thread::available_parallelism().map_or(2, usize::from);
     let mut reach = Reach::default();
     let failed = &AtomicBool::new(false);
@@ -146,7 +147,7 @@ fn schedules(seeds: u64, kind: (bool, Runner)) {
             move || {
                 let alarm = Alarm(failed);
                 let mut reach = Reach::default();
-                (0..seeds)
+                (first..first.saturating_add(seeds))
                     .skip(worker)
                     .step_by(workers)
                     .take_while(|_| !alarm.0.load(Ordering::Relaxed))

@@ -66,7 +66,11 @@ async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Resu
             Err(error) => {
                 tracing::warn!(execution.id = %id, error = %error, "a start is not recorded");
                 let at = engine.ports.clock.now().plus_ms(REPORT_AGAIN_MS);
-                engine.ports.clock.sleep_until(at).await;
+                tokio::select! {
+                    // The next start adopts it and says "go" then.
+                    () = engine.shutdown.cancelled() => return Ok(()),
+                    () = engine.ports.clock.sleep_until(at) => {}
+                }
             }
         }
     };
@@ -120,9 +124,10 @@ pub(super) async fn report(
                 tracing::info!(session.id = %session, execution.id = %id,
                     status = complete.outcome.status.word(), completed = ?completed,
                     "an execution ended");
-                // A late one stands in the ledger as well, beside the end that came first.
-                engine.ports.launcher.settled(session, id).await;
+                // Who waits for it need not wait until its traces are set aside as well. A late one
+                // stands in the ledger as well, beside the end that came first.
                 let _ = engine.stirs.send(session.clone());
+                engine.ports.launcher.settled(session, id).await;
                 return;
             }
             Err(LedgerError::Refused(refusal)) => {

@@ -155,7 +155,21 @@ async fn take_over(
     engine.ledger.run(&adopt).await
 }
 
-/// What the ledger has in this spool and the spool has not was never launched.
+/// What becomes of an execution that the spool does not have: it was never launched, unless the
+/// ledger knows that it ran. Then somebody took its record away, and what is left of it is ended.
+async fn unfound(
+    engine: &Engine,
+    session: &SessionId,
+    execution: &ExecutionId,
+) -> Result<Outcome, RecoveryError> {
+    let known = home::find(engine, session, execution).await?;
+    let ran = known.is_some_and(|known| known.started_at.is_some());
+    engine.ports.launcher.kill(session, execution).await?;
+    let reason = if ran { "its record was removed from the spool" } else { "never-started" };
+    Ok(Outcome::bare(Status::Lost, reason))
+}
+
+/// What the ledger has in this spool and the spool has not.
 async fn never_started(
     engine: &Arc<Engine>,
     known: &BTreeSet<(SessionId, ExecutionId)>,
@@ -172,7 +186,10 @@ async fn never_started(
         take_over(engine, session, &execution, false).await?;
         // Unless its end was told before, to a store that has forgotten it since.
         let outcome = engine.ports.launcher.recall(session, &execution).await;
-        let outcome = outcome.unwrap_or_else(|| Outcome::bare(Status::Lost, "never-started"));
+        let outcome = match outcome {
+            Some(outcome) => outcome,
+            None => unfound(engine, session, &execution).await?,
+        };
         home::report(engine, session, &execution, outcome).await;
         restored.ended += 1;
     }

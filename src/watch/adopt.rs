@@ -5,6 +5,8 @@
 use std::io::ErrorKind;
 use std::time::UNIX_EPOCH;
 
+use rustix::process::Signal;
+
 use super::exit_record::{self, ExitRecord};
 use super::ring::{self, Kept};
 use super::spool::{ERR, Entry, EntryError, OUT, host_boot};
@@ -17,6 +19,9 @@ use crate::ports::Found;
 
 /// Takes secrets out of text.
 pub type Redactor = dyn Fn(&str) -> String + Send + Sync;
+
+/// Said of an execution whose evidence somebody took away.
+const REMOVED: &str = "its record was removed from the spool";
 
 /// What ended a shim that left no record, as far as the bot knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,12 @@ pub(super) fn judge(
     if let Some(record) = recorded(entry, now) {
         return Ok(Found::Ended(outcome(entry, record, redact)));
     }
-    let Some(_lock) = entry.lock()? else { return Ok(Found::Held) };
+    let _lock = match entry.lock() {
+        Ok(Some(lock)) => lock,
+        Ok(None) => return Ok(Found::Held),
+        Err(error) if error.is_missing() => return Ok(Found::Ended(removed(entry, redact))),
+        Err(error) => return Err(error),
+    };
     // The shim may have written it between the look and the lock.
     if let Some(record) = recorded(entry, now) {
         return Ok(Found::Ended(outcome(entry, record, redact)));
@@ -59,21 +69,36 @@ fn recorded(entry: &Entry, now: Timestamp) -> Option<ExitRecord> {
     })
 }
 
+/// Somebody removed the lock or all of it. Whether its shim lives can no longer be told, and what
+/// it would write nobody would find: so it is ended.
+fn removed(entry: &Entry, redact: &Redactor) -> Outcome {
+    stray::signal_shim(&entry.dir, Signal::KILL);
+    let mut outcome = Outcome::bare(Status::Lost, REMOVED);
+    outcome.leftovers_killed = stray::kill(&entry.work);
+    (outcome.stdout, outcome.stderr) = printed(entry, redact).unwrap_or_default();
+    tracing::warn!(dir = %entry.dir.display(), "a spool entry was removed while its script ran");
+    outcome
+}
+
 fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
-    let kept = ring::read(&entry.dir.join(OUT)).unwrap_or_default();
+    let kept = ring::read(&entry.dir.join(OUT));
     let other_boot = entry.spec().is_ok_and(|spec| spec.host_boot != host_boot());
     let (status, reason) = if suspect == Suspect::Ourselves {
         (Status::Cancelled, "killed: its supervisor did not answer")
     } else if other_boot {
         (Status::Lost, "host-rebooted")
-    } else if kept.started_ms.is_some() {
-        (Status::Lost, "shim-killed")
     } else {
-        (Status::Lost, "never-started")
+        // Only a file that can be read proves that it never ran.
+        match &kept {
+            Ok(kept) if kept.started_ms.is_none() => (Status::Lost, "never-started"),
+            Ok(_) => (Status::Lost, "shim-killed"),
+            Err(_) => (Status::Lost, "shim-killed; its output file is damaged"),
+        }
     };
+    let started_ms = kept.ok().and_then(|kept| kept.started_ms);
     let mut record = ExitRecord::bare(status, reason, now.as_ms());
     record.leftovers_killed = stray::kill(&entry.work);
-    record.elapsed_ms = kept.started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
+    record.elapsed_ms = started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
     tracing::warn!(
         dir = %entry.dir.display(), record.reason, log = entry.complaints(), "a shim left no record"
     );

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -16,7 +17,8 @@ use super::Shared;
 use super::adopt::{Suspect, judge};
 use super::ctl::{self, LINE_BYTES_MAX, Order, Peer};
 use super::spool::Entry;
-use crate::core::execution::{Outcome, Status};
+use super::stray;
+use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::time::Timestamp;
 #[cfg(feature = "failpoints")]
@@ -62,6 +64,8 @@ pub(super) struct Attendant {
     pub(super) sign: Arc<Sign>,
     /// Sent on a connection that broke before they were answered.
     pub(super) unheard: Vec<Order>,
+    /// Since when there is no connection.
+    pub(super) unconnected_since: Option<Timestamp>,
     /// Who ended the shim, should it leave no record.
     pub(super) suspect: Suspect,
 }
@@ -89,11 +93,16 @@ impl Attendant {
     /// Attends to the end, which it answers; `None` when the bot lets go before. `shim` is the
     /// process, where this bot started it.
     pub(super) async fn run(mut self, mut shim: Option<Child>) -> Option<Outcome> {
-        if let Some(mut ready) = shim.as_mut().and_then(|shim| shim.stdout.take()) {
-            // One byte when it serves its socket, the end when it ended before that.
+        // One byte when it serves its socket, the end when it ended before that.
+        let mut ready = shim.as_mut().and_then(|shim| shim.stdout.take());
+        while let Some(pipe) = &mut ready {
+            let until = self.shared.clock.now().plus_ms(self.shared.timing.check_ms);
             tokio::select! {
-                _either = ready.read_u8() => {}
-                () = self.shared.stop.cancelled() => return None,
+                _either = pipe.read_u8() => ready = None,
+                stretch = self.unconnected(until) => match stretch {
+                    Stretch::Released => return None,
+                    Stretch::Gone => {}
+                },
             }
         }
         let mut again_ms = AGAIN_FIRST_MS;
@@ -102,9 +111,9 @@ impl Attendant {
                 Stretch::Released => return None,
                 Stretch::Gone => {}
             }
-            self.sign.stalled.store(false, Ordering::Relaxed);
             self.sign.pid.store(0, Ordering::Relaxed);
             if let Some(outcome) = self.judge().await {
+                self.sign.stalled.store(false, Ordering::Relaxed);
                 if let Some(mut shim) = shim {
                     let _reaped = shim.wait().await;
                 }
@@ -112,7 +121,10 @@ impl Attendant {
             }
             let again = self.shared.clock.now().plus_ms(again_ms);
             again_ms = (again_ms * 2).min(self.shared.timing.check_ms);
-            self.shared.clock.sleep_until(again).await;
+            match self.unconnected(again).await {
+                Stretch::Released => return None,
+                Stretch::Gone => {}
+            }
         }
     }
 
@@ -128,9 +140,40 @@ impl Attendant {
             Err(error) => {
                 let (session, execution) = (&self.session, &self.execution);
                 tracing::warn!(%session, %execution, %error, "cannot look after a script");
-                error.is_missing().then(|| Outcome::bare(Status::Lost, error.to_string()))
+                None
             }
         }
+    }
+
+    /// Waits without a connection. Orders are kept for the next one; a shim that has none for too
+    /// long is woken, and a kill that it cannot hear is carried out from here.
+    async fn unconnected(&mut self, until: Timestamp) -> Stretch {
+        let shared = Arc::clone(&self.shared);
+        let since = *self.unconnected_since.get_or_insert(shared.clock.now());
+        loop {
+            tokio::select! {
+                () = shared.stop.cancelled() => return Stretch::Released,
+                Some(order) = self.orders.recv() => {
+                    if !self.unheard.contains(&order) {
+                        self.unheard.push(order);
+                    }
+                }
+                () = shared.clock.sleep_until(until) => break,
+            }
+        }
+        if shared.clock.now().since_ms(since) < shared.timing.answer_ms {
+            return Stretch::Gone;
+        }
+        let is_killed = self.unheard.contains(&Order::Kill);
+        let signal = if is_killed { Signal::KILL } else { Signal::CONT };
+        let dir = self.entry.dir.clone();
+        let looked = tokio::task::spawn_blocking(move || stray::signal_shim(&dir, signal));
+        let is_there = looked.await.unwrap_or(false);
+        if is_there && is_killed {
+            self.suspect = Suspect::Ourselves;
+        }
+        self.sign.stalled.store(is_there, Ordering::Relaxed);
+        Stretch::Gone
     }
 
     async fn stretch(&mut self) -> Stretch {
@@ -142,6 +185,8 @@ impl Attendant {
             return Stretch::Gone;
         };
         let mut line = Line::new(stream);
+        self.unconnected_since = None;
+        self.sign.stalled.store(false, Ordering::Relaxed);
         self.sign.pid.store(line.peer.as_ref().map_or(0, Peer::pid), Ordering::Relaxed);
         for order in std::mem::take(&mut self.unheard) {
             self.ask(&mut line, order).await;

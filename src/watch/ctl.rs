@@ -2,7 +2,7 @@
 //! order a line, each answered by one line that says how far the shim is. The end of the
 //! connection is the end of the shim. Must not know what an order does.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::net::UnixStream;
+
+use super::file;
 
 /// The socket's name. The shim binds it relative to its directory, so its length does not matter.
 pub(super) const SOCKET: &str = "ctl";
@@ -106,6 +108,6 @@ fn is_closed(stream: &UnixStream) -> bool {
 /// Connects to the shim of a directory.
 pub(super) async fn connect(dir: &Path) -> io::Result<UnixStream> {
     // A socket's path may not be longer than 107 bytes; this one is short wherever the spool is.
-    let dir = File::open(dir)?;
+    let dir = file::directory(dir)?;
     UnixStream::connect(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd())).await
 }

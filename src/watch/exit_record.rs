@@ -1,14 +1,14 @@
 //! The record of how an execution ended: `exit.json` in its directory. Owns its format and its
 //! safe writing. Must not know who writes it: the shim does, or the bot under a dead shim's lock.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::path::Path;
 
-use nix::fcntl::{OFlag, posix_fallocate};
+use nix::fcntl::posix_fallocate;
 use serde::{Deserialize, Serialize};
 
+use super::file;
 use crate::core::execution::{Exit, Status};
 use crate::core::limits::EXIT_RECORD_BYTES;
 use crate::failpoint;
@@ -59,7 +59,7 @@ impl ExitRecord {
 
 /// Takes the disk blocks that a record will need.
 pub(super) fn reserve(dir: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join(DRAFT))?;
+    let file = file::open(&dir.join(DRAFT), OpenOptions::new().write(true).create_new(true))?;
     posix_fallocate(&file, 0, i64::try_from(EXIT_RECORD_BYTES).map_err(io::Error::other)?)?;
     Ok(())
 }
@@ -74,35 +74,25 @@ pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
     failpoint!("record.before");
     let draft = dir.join(DRAFT);
     // Not truncated: that would give the reserved blocks back.
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(&draft)?;
+    let mut file = file::open(&draft, OpenOptions::new().write(true).create(true).truncate(false))?;
     file.write_all(&text)?;
     failpoint!("record.written");
     file.sync_all()?;
     failpoint!("record.synced");
     fs::rename(&draft, dir.join(NAME))?;
     failpoint!("record.renamed");
-    File::open(dir)?.sync_all()?;
+    file::directory(dir)?.sync_all()?;
     failpoint!("record.after");
     Ok(())
 }
 
 /// Reads the record, `None` when there is none.
 pub(super) fn read(dir: &Path) -> io::Result<Option<ExitRecord>> {
-    let opened =
-        OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(dir.join(NAME));
-    let file = match opened {
-        Ok(file) => file,
+    let text = match file::read(&dir.join(NAME), EXIT_RECORD_BYTES) {
+        Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    let mut text = Vec::new();
-    file.take(EXIT_RECORD_BYTES as u64).read_to_end(&mut text)?;
     let record: ExitRecord = serde_json::from_slice(&text)?;
     if record.format == FORMAT {
         Ok(Some(record))

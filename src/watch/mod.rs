@@ -8,6 +8,7 @@ mod adopt;
 mod attend;
 mod ctl;
 mod exit_record;
+mod file;
 mod look;
 mod ring;
 pub mod shim;
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -212,6 +214,7 @@ impl Watch {
             orders: received,
             sign,
             unheard: Vec::new(),
+            unconnected_since: None,
             suspect: Suspect::Unknown,
         };
         self.tasks.spawn(async move {
@@ -281,7 +284,7 @@ fn scan(shared: &Shared) -> Result<Vec<(SpoolEntry, Entry)>, EntryError> {
             Ok(found) => all.push((found, entry)),
             Err(error) => {
                 tracing::warn!(dir = %entry.dir.display(), %error, "a spool entry is unusable");
-                if matches!(entry.lock(), Ok(Some(_))) {
+                if is_dead(&entry) {
                     let _kept_for_a_while = shared.spool.settle(&entry, now);
                 }
             }
@@ -290,8 +293,24 @@ fn scan(shared: &Shared) -> Result<Vec<(SpoolEntry, Entry)>, EntryError> {
     Ok(all)
 }
 
+/// May an unusable entry be set aside? A shim without a lock is ended first.
+fn is_dead(entry: &Entry) -> bool {
+    match entry.lock() {
+        Ok(lock) => lock.is_some(),
+        Err(error) if error.is_missing() => {
+            stray::signal_shim(&entry.dir, Signal::KILL);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
 fn look(shared: &Shared, entry: &Entry) -> Result<SpoolEntry, EntryError> {
     let spec = entry.spec()?;
+    if shared.spool.entry(&spec.session, &spec.execution).dir != entry.dir {
+        // A script that wrote it could end another's work.
+        return Err(entry.foreign());
+    }
     let found = judge(entry, shared.clock.now(), Suspect::Unknown, &*shared.redactor)?;
     Ok(SpoolEntry { session: spec.session, execution: spec.execution, found })
 }
@@ -358,7 +377,11 @@ impl Launcher for Watch {
         execution: &'a ExecutionId,
     ) -> BoxFuture<'a, Result<(), LaunchError>> {
         async move {
-            self.order(session, execution, Order::Kill).await;
+            if !self.order(session, execution, Order::Kill).await {
+                // Nobody attends to it: its entry is gone, or was never there.
+                let dir = self.shared.spool.entry(session, execution).dir;
+                self.on_spool(move |_| stray::signal_shim(&dir, Signal::KILL)).await?;
+            }
             Ok(())
         }
         .boxed()

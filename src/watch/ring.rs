@@ -5,13 +5,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use memmap2::MmapMut;
-use nix::fcntl::{OFlag, posix_fallocate};
+use nix::fcntl::posix_fallocate;
 
+use super::file;
 use crate::core::limits::OUTPUT_BYTES_MAX;
 
 const MAGIC: [u8; 8] = *b"dogring1";
@@ -28,18 +29,13 @@ const FILE: usize = HEADER + HEAD + TAIL;
 
 /// Creates an empty one with all its blocks, so that a full disk cannot take output away.
 pub(super) fn create(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let file = file::open(path, OpenOptions::new().write(true).create_new(true))?;
     posix_fallocate(&file, 0, i64::try_from(FILE).map_err(io::Error::other)?)?;
     file.write_all_at(&MAGIC, 0)
 }
 
 fn open(path: &Path, write: bool) -> io::Result<File> {
-    // Not through a link: a script of the same user could point one elsewhere.
-    let file = OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(OFlag::O_NOFOLLOW.bits())
-        .open(path)?;
+    let file = file::open(path, OpenOptions::new().read(true).write(write))?;
     let mut magic = [0; MAGIC.len()];
     file.read_exact_at(&mut magic, 0)?;
     if magic != MAGIC || file.metadata()?.len() != FILE as u64 {

@@ -12,8 +12,8 @@
 //! Until there is a sandbox a script of the same user can reach both. Must not know processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use nix::poll::poll;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{exit_record, ring};
+use super::{exit_record, file, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
 use crate::core::time::Timestamp;
@@ -42,7 +42,9 @@ const SETTLED_SPAN_MS: u64 = 3_600_000;
 /// What is not whole yet ends so.
 const DRAFT: &str = "new";
 /// What is read of a shim's log.
-const LOG_BYTES_MAX: u64 = 2_048;
+const LOG_BYTES_MAX: usize = 2_048;
+/// Longest id of a spool with what may stand around it.
+const ID_BYTES_MAX: usize = 1_024;
 /// Bytes of a digest that name an execution.
 const NAME_BYTES: usize = 12;
 /// Looks at a held lock of the spool, and what lies between two.
@@ -73,9 +75,10 @@ pub enum SpoolError {
     },
 }
 
-/// Something in the spool could not be done.
+/// Something in the spool could not be done. The cause comes first and the cure last: where there
+/// is little room the middle is left out, and a path may be long.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} {path}: {source}{}", cure(source))]
+#[error("{source}: cannot {what} {path}{}", cure(source))]
 pub(super) struct EntryError {
     what: &'static str,
     path: PathBuf,
@@ -83,9 +86,10 @@ pub(super) struct EntryError {
 }
 
 impl EntryError {
-    /// Is it that there is nothing there?
+    /// Is it that there is nothing there, or something that was put in its place?
     pub(super) fn is_missing(&self) -> bool {
-        self.source.kind() == io::ErrorKind::NotFound
+        use io::ErrorKind::{InvalidData, NotADirectory, NotFound};
+        matches!(self.source.kind(), NotFound | InvalidData | NotADirectory)
     }
 }
 
@@ -202,10 +206,8 @@ impl Spool {
 
     /// Sets an entry aside, since the ledger has its record, and takes the script's directory away.
     pub(super) fn settle(&self, entry: &Entry, now: Timestamp) -> Result<(), EntryError> {
-        remove(&entry.work)?;
-        failpoint!("settle.cleared");
         let Some(name) = entry.dir.file_name().filter(|_| entry.dir.exists()) else {
-            return Ok(());
+            return remove(&entry.work);
         };
         let hour = self.root.join("s").join((now.as_ms() / SETTLED_SPAN_MS).to_string());
         if !hour.exists() {
@@ -215,7 +217,11 @@ impl Spool {
         let place = hour.join(name);
         // Only where a store went back in time and the same end was settled twice.
         remove(&place)?;
-        fs::rename(&entry.dir, &place).map_err(at("set aside", &entry.dir))
+        fs::rename(&entry.dir, &place).map_err(at("set aside", &entry.dir))?;
+        // Last: what a script left there may be much.
+        remove(&entry.work)?;
+        failpoint!("settle.cleared");
+        Ok(())
     }
 
     /// Removes what was settled so long ago that nobody will ask.
@@ -291,10 +297,19 @@ impl Entry {
         read_spec(&self.dir)
     }
 
+    /// Why it is not used: what it says it is belongs elsewhere.
+    pub(super) fn foreign(&self) -> EntryError {
+        let source = io::Error::other("it names another execution than its directory does");
+        EntryError { what: "use", path: self.dir.join(SPEC), source }
+    }
+
     /// Takes its lock: `None` while a shim lives.
     pub(super) fn lock(&self) -> Result<Option<File>, EntryError> {
         let path = self.dir.join(LOCK);
-        let file = lock_file(&path).map_err(at("open", &path))?;
+        // Not made where it is missing, since its holder may live; nor opened to write, since the
+        // disk may not allow it.
+        let file = file::open(&path, OpenOptions::new().read(true));
+        let file = file.map_err(at("open", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -305,16 +320,13 @@ impl Entry {
     /// Where its shim may complain.
     pub(super) fn log(&self) -> Result<File, EntryError> {
         let path = self.dir.join(LOG);
-        let open = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-        open.map_err(at("open", &path))
+        file::open(&path, OpenOptions::new().append(true).create(true)).map_err(at("open", &path))
     }
 
     /// What its shim complained of, at most the first lines.
     pub(super) fn complaints(&self) -> String {
-        let mut text = String::new();
-        let read = File::open(self.dir.join(LOG));
-        let _none = read.and_then(|file| file.take(LOG_BYTES_MAX).read_to_string(&mut text));
-        text
+        let read = file::read(&self.dir.join(LOG), LOG_BYTES_MAX).unwrap_or_default();
+        String::from_utf8_lossy(&read).into_owned()
     }
 
     /// Forgets it.
@@ -328,9 +340,7 @@ impl Entry {
 pub(super) fn read_spec(dir: &Path) -> Result<Spec, EntryError> {
     let path = dir.join(SPEC);
     let read = || {
-        let mut text = Vec::new();
-        File::open(&path)?.take(SPEC_BYTES_MAX as u64).read_to_end(&mut text)?;
-        let spec: Spec = serde_json::from_slice(&text)?;
+        let spec: Spec = serde_json::from_slice(&file::read(&path, SPEC_BYTES_MAX)?)?;
         if spec.format == FORMAT {
             Ok(spec)
         } else {
@@ -385,13 +395,13 @@ fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<
 }
 
 fn spool_id(path: &Path, ids: &dyn Ids) -> io::Result<SpoolId> {
-    match fs::read_to_string(path) {
-        Ok(text) => SpoolId::new(text.trim()).map_err(io::Error::other),
+    match file::read(path, ID_BYTES_MAX) {
+        Ok(text) => SpoolId::new(String::from_utf8_lossy(&text).trim()).map_err(io::Error::other),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             let id = SpoolId::new(ids.fresh()).map_err(io::Error::other)?;
             let draft = path.with_extension(DRAFT);
-            fs::write(&draft, id.as_str())?;
-            File::open(&draft)?.sync_all()?;
+            let _none = fs::remove_file(&draft);
+            write_new(&draft, id.as_str().as_bytes())?.sync_all()?;
             fs::rename(&draft, path)?;
             Ok(id)
         }
@@ -438,11 +448,11 @@ fn directory(path: &Path) -> io::Result<()> {
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = file::open(path, OpenOptions::new().write(true).create_new(true))?;
     file.write_all(bytes)?;
     Ok(file)
 }
@@ -455,5 +465,5 @@ fn remove(path: &Path) -> Result<(), EntryError> {
 }
 
 fn sync(path: &Path) -> Result<(), EntryError> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(at("write", path))
+    file::directory(path).and_then(|dir| dir.sync_all()).map_err(at("write", path))
 }

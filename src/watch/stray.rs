@@ -1,7 +1,8 @@
-//! What a killed shim leaves running. Its script dies with it; what the script had started does
-//! not, and there is no parent left that could find it. It is recognised by its environment, which
-//! names the execution's own directory. A script that wants to can hide from that; only the
-//! sandbox will hold it. Blocking; must not know why a shim ended.
+//! Processes that nobody can reach as usual. What a killed shim leaves running: its script dies
+//! with it; what the script had started does not, and there is no parent left that could find it.
+//! It is recognised by its environment, which names the execution's own directory. A script that
+//! wants to can hide from that; only the sandbox will hold it. And a shim that serves no socket: it
+//! is recognised by its arguments. Blocking; must not know why a shim ended.
 
 use std::fs;
 use std::path::Path;
@@ -26,18 +27,33 @@ pub(super) fn kill(work: &Path) -> u32 {
     killed
 }
 
+/// Signals the shim of an execution's directory. Answers whether there is one.
+pub(super) fn signal_shim(dir: &Path, what: Signal) -> bool {
+    let dir = dir.as_os_str().as_encoded_bytes();
+    let is_shim = |read: &[u8]| {
+        let arguments: Vec<&[u8]> = read.split(|byte| *byte == 0).collect();
+        arguments.windows(2).any(|pair| *pair == [b"shim".as_slice(), dir])
+    };
+    signal("cmdline", is_shim, what) > 0
+}
+
 fn kill_once(work: &Path) -> u32 {
     let mark = [WORK_VARIABLE.as_bytes(), b"=", work.as_os_str().as_encoded_bytes()].concat();
+    let is_marked = |read: &[u8]| read.split(|byte| *byte == 0).any(|one| one == mark);
+    signal("environ", is_marked, Signal::KILL)
+}
+
+/// Signals every process of which this file in `/proc` is like that. Answers how many.
+fn signal(file: &str, is_like_that: impl Fn(&[u8]) -> bool, what: Signal) -> u32 {
     let Ok(all) = fs::read_dir("/proc") else { return 0 };
     let pids = all.filter_map(|item| item.ok()?.file_name().to_str()?.parse().ok());
     let others = pids.filter_map(Pid::from_raw).filter(|pid| *pid != getpid());
-    let killed = others.filter(|pid| {
+    let signalled = others.filter(|pid| {
         // First the descriptor, then the look: should the pid be another's by then, the process
         // of the descriptor is gone and the signal hits nobody.
         let Ok(process) = pidfd_open(*pid, PidfdFlags::empty()) else { return false };
-        let read = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
-        let marked = read.is_ok_and(|all| all.split(|byte| *byte == 0).any(|one| one == mark));
-        marked && pidfd_send_signal(process, Signal::KILL).is_ok()
+        let read = fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero()));
+        read.is_ok_and(|all| is_like_that(&all)) && pidfd_send_signal(process, what).is_ok()
     });
-    u32::try_from(killed.count()).unwrap_or(u32::MAX)
+    u32::try_from(signalled.count()).unwrap_or(u32::MAX)
 }

@@ -77,6 +77,18 @@ impl Books {
         }
     }
 
+    /// A turn that is over has read the end of a watcher whose name begins so.
+    pub(crate) fn has_read(&self, name: &str) -> bool {
+        let mut named = self.executions.iter().filter(|it| it.name.starts_with(name));
+        named.any(|execution| match &execution.model {
+            ModelReceipt::Arrival(seq) => {
+                let arrival = self.arrivals.get(&(execution.address.thread.clone(), *seq));
+                arrival.is_some_and(|it| matches!(it.standing, Standing::Settled { .. }))
+            }
+            ModelReceipt::None | ModelReceipt::Fate(_) => false,
+        })
+    }
+
     /// Those whose supervisor was killed before it could say how they ended.
     pub(crate) fn lost(&self) -> Vec<&str> {
         let is_lost = |execution: &&Execution| match &execution.state {
@@ -191,9 +203,15 @@ fn end(play: &Play, books: &Books, execution: &Execution, stops: bool) -> Option
         },
         ModelReceipt::None => return Some(format!("{name} has ended and no receipt")),
     };
+    let prefix = format!("post/{turn}/");
+    let answered = play.events.iter().any(
+        |event| matches!(event, Event::Post { item, .. } if item.as_str().starts_with(&prefix)),
+    );
     let right = match &fate {
         // What a stopped turn had read is not answered any more.
         Fate::Acked | Fate::Collected if stops => items.len() <= 1,
+        // The script speaks of one notice at a time; the turn that read two has answered.
+        Fate::Acked | Fate::Collected if answered => items.len() <= 1,
         Fate::Acked | Fate::Collected | Fate::Waived => items.len() == 1,
         Fate::Stopped => stops && items.is_empty(),
         Fate::Superseded => false,

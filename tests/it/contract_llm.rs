@@ -27,6 +27,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use crate::support::program::Home;
+
 /// Only to fail a test that hangs.
 const PATIENCE: Duration = Duration::from_mins(3);
 /// Longer than a busy machine ever makes a healthy stream pause.
@@ -318,6 +320,31 @@ async fn llmock_has_nothing_to_say_against_our_client() {
     let said = String::from_utf8_lossy(&report.stdout);
     assert!(report.status.success(), "{said}");
     assert!(said.contains("PASS"), "{said}");
+    peer.end().await;
+}
+
+/// The whole program against it: the service calls one of the tools that it is offered, with
+/// arguments made from the tool's schema, and answers once the result is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn llmock_has_nothing_to_say_against_a_whole_turn_of_the_program() {
+    let peer = Peer::start("llmock_server.py").await;
+    let home = Home::with_model(&format!("{}/v1", peer.url.trim_end_matches('/')), IDLE_MS);
+    let shown = tokio::task::spawn_blocking(move || {
+        let mut chat = home.chat(&["--json", "--wait"]);
+        chat.say("What do the watchers do?");
+        chat.wait_for("\"kind\":\"tool\"");
+        chat.wait_for("\"sort\":\"answer\"");
+        let shown = chat.ends_well();
+        home.keeps_the_secret();
+        shown
+    });
+    let shown = shown.await.unwrap();
+    assert!(!shown.contains("\"kind\":\"failed\""), "{shown}");
+    let mut report = command("llmock");
+    report.args(["report", "--strict", "--url", &peer.url]);
+    let report = report.output().await.unwrap();
+    let said = String::from_utf8_lossy(&report.stdout);
+    assert!(report.status.success() && said.contains("PASS"), "{said}\n{shown}");
     peer.end().await;
 }
 

@@ -7,6 +7,7 @@ mod console;
 mod contract_llm;
 mod demo;
 mod engine;
+mod faults;
 mod idle;
 mod model;
 mod watch;

@@ -7,6 +7,7 @@
 )]
 
 mod bench;
+mod faults;
 mod lost;
 mod opening;
 mod run;

@@ -7,6 +7,7 @@ pub(crate) mod killable;
 pub(crate) mod manual_clock;
 pub(crate) mod process;
 pub(crate) mod program;
+pub(crate) mod real_bot;
 pub(crate) mod records;
 pub(crate) mod stage;
 pub(crate) mod tap;

@@ -37,6 +37,15 @@ pub(super) fn explain(path: &Path, doing: &str, error: &Error) -> StoreError {
     }
 }
 
+/// The answer once the file that is written, or its lock, no longer stands under its name.
+pub(super) fn replaced(path: &Path) -> StoreError {
+    StoreError::Data(format!(
+        "{path} or its lock was removed or replaced while it was in use; nothing more is written, \
+         since nobody would find it: end this process, put the file back, and start again",
+        path = path.display()
+    ))
+}
+
 /// The answer for a thread of the store that is gone: the store is being closed.
 pub(super) fn closed(path: &Path) -> StoreError {
     StoreError::Away(format!("the store {} is closed", path.display()))

@@ -1,9 +1,9 @@
 //! The right to write a store. Owns the lock file beside it: the kernel holds the lock and drops
 //! it with the process, so a file that was left behind stops nobody. Must not know `SQLite`.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -14,7 +14,8 @@ use crate::ports::StoreError;
 /// Held as long as it lives. The file stays: deleting it would let two hold it.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
 }
 
 /// Looks at a held lock, and what lies between two.
@@ -45,10 +46,23 @@ impl Lock {
         if !lock_soon(&file).map_err(away)? {
             return Err(held(store, &path, &file));
         }
-        // Only for the words of whoever finds it held; nothing is decided by it.
-        file.set_len(0).and_then(|()| writeln!(file, "{}", process::id())).map_err(away)?;
-        Ok(Self { _file: file })
+        // Only for the words of whoever finds it held; nothing is decided by it, and a disk that
+        // is full has no room for it.
+        let _unnamed = file.set_len(0).and_then(|()| writeln!(file, "{}", process::id()));
+        Ok(Self { file, path })
     }
+
+    /// Does it still stand under its name? Else another process may take it a second time.
+    pub(super) fn stands(&self) -> bool {
+        is_same(&self.file.metadata(), &self.path)
+    }
+}
+
+/// Is this the file that stands under that name?
+pub(super) fn is_same(file: &io::Result<Metadata>, path: &Path) -> bool {
+    let id = |file: &Metadata| (file.dev(), file.ino());
+    let named = path.metadata();
+    file.as_ref().is_ok_and(|file| named.is_ok_and(|named| id(file) == id(&named)))
 }
 
 /// Takes a lock that a process which just died may seem to hold: one that it was starting has its

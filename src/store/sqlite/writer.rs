@@ -2,6 +2,8 @@
 //! rows: it gets them as bytes.
 
 use std::collections::VecDeque;
+use std::fs::Metadata;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +12,8 @@ use std::thread::{self, JoinHandle};
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use super::fault::{closed, explain, given_up};
-use super::lock::Lock;
+use super::fault::{closed, explain, given_up, replaced};
+use super::lock::{Lock, is_same};
 use super::schema;
 use crate::core::ledger::Change;
 use crate::core::limits::{COMMIT_APPLIES_MAX, COMMIT_FILL_MS, STORE_QUEUE_MAX};
@@ -85,8 +87,9 @@ impl Writer {
             full: None,
             durable_commits: Arc::default(),
             wakes,
+            opened: path.metadata(),
             path: path.to_owned(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -130,8 +133,10 @@ struct Committer {
     full: Option<bool>,
     durable_commits: Arc<AtomicU64>,
     wakes: broadcast::Sender<Hint>,
+    /// The file that the connection writes.
+    opened: io::Result<Metadata>,
     path: PathBuf,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Committer {
@@ -153,8 +158,12 @@ impl Committer {
     /// Writes as much of the batch as one commit takes, and answers it.
     fn commit(&mut self, batch: &mut VecDeque<Job>) {
         let durable = batch.iter().any(|job| job.change.durable);
-        if let Err(e) = self.begin(durable) {
-            let error = explain(&self.path, "writing", &e);
+        let begun = if is_same(&self.opened, &self.path) && self.lock.stands() {
+            self.begin(durable).map_err(|e| explain(&self.path, "writing", &e))
+        } else {
+            Err(replaced(&self.path))
+        };
+        if let Err(error) = begun {
             for job in batch.drain(..) {
                 let _gone = job.answer.send(Err(error.clone()));
             }
@@ -295,7 +304,8 @@ mod tests {
             full: None,
             durable_commits: Arc::default(),
             wakes: broadcast::Sender::new(1),
-            _lock: Lock::take(&path).unwrap(),
+            lock: Lock::take(&path).unwrap(),
+            opened: path.metadata(),
             path,
         };
         (directory, committer)

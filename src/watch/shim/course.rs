@@ -14,6 +14,8 @@ pub(super) enum Why {
     Kill,
     /// The host ends its supervisor.
     Shutdown,
+    /// Nobody could find its record any more.
+    Removed,
 }
 
 /// A signal to send.
@@ -86,6 +88,9 @@ impl Course {
             Some(Why::Kill) => (Status::Cancelled, Some("killed".to_owned())),
             Some(Why::Shutdown) => {
                 (Status::Cancelled, Some("the host ended its supervisor".to_owned()))
+            }
+            Some(Why::Removed) => {
+                (Status::Lost, Some("its lock was removed from the spool".to_owned()))
             }
         }
     }

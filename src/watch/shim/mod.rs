@@ -10,7 +10,7 @@ mod supervise;
 
 use std::fs::{File, metadata};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -81,13 +81,12 @@ fn attend(dir: &Path) -> Result<(), ShimError> {
     say_ready().map_err(cannot("leave the bot's pipe"))?;
     failpoint!("shim.ready");
     let buffer = vec![0; READ_BYTES];
-    let ended = Supervisor { spec, out, err, ctl, signals, buffer }.run();
-    drop(lock);
-    ended
+    // The lock is free when this process is gone.
+    Supervisor { spec, lock, out, err, ctl, signals, buffer }.run()
 }
 
 /// The lock comes as stdin, already taken. It is free again when this process is gone.
-fn take_lock(dir: &Path) -> Result<OwnedFd, ShimError> {
+fn take_lock(dir: &Path) -> Result<File, ShimError> {
     let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(cannot("take its lock"))?;
     let given = File::from(stdin);
     let named = metadata(dir.join(LOCK)).map_err(|_none| ShimError::NotForYou)?;
@@ -95,7 +94,7 @@ fn take_lock(dir: &Path) -> Result<OwnedFd, ShimError> {
     if (is.dev(), is.ino()) != (named.dev(), named.ino()) || given.try_lock().is_err() {
         return Err(ShimError::NotForYou);
     }
-    Ok(given.into())
+    Ok(given)
 }
 
 /// Leaves the bot's terminal, group and session, and becomes the parent of every orphan below.

@@ -1,11 +1,13 @@
 //! The life of one execution: wait for "go", run, end, clean up, record. Owns the order of these.
 //! Must not know formats: neither of the socket, nor of the files.
 
+use std::fs::{self, File};
+use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Child;
-use std::{fs, io};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_dumpable;
@@ -35,6 +37,8 @@ const OOM_SCORE: &str = "500";
 /// Everything a shim holds.
 pub(super) struct Supervisor {
     pub(super) spec: Spec,
+    /// Held for life.
+    pub(super) lock: File,
     pub(super) out: Stream,
     pub(super) err: Stream,
     pub(super) ctl: Ctl,
@@ -49,6 +53,7 @@ struct Happened {
     orders: Vec<Order>,
     child: bool,
     shutdown: bool,
+    removed: bool,
     output: bool,
 }
 
@@ -60,7 +65,8 @@ impl Happened {
             Order::Kill => Some(Why::Kill),
             Order::Go | Order::Probe => None,
         });
-        orders.chain(self.shutdown.then_some(Why::Shutdown))
+        let shutdown = self.shutdown.then_some(Why::Shutdown);
+        orders.chain(shutdown).chain(self.removed.then_some(Why::Removed))
     }
 }
 
@@ -75,10 +81,9 @@ impl Supervisor {
             stream.file().sync().map_err(cannot("keep the output"))?;
         }
         exit_record::write(Path::new("."), &record).map_err(cannot("write the exit record"))?;
+        // The script's directory is left to the bot: what stands there may be much.
         self.ctl.farewell();
         failpoint!("shim.farewell");
-        // The bot takes it away too when the record is settled.
-        let _gone_or_left_to_the_bot = fs::remove_dir_all(&self.spec.work);
         Ok(())
     }
 
@@ -225,6 +230,8 @@ impl Supervisor {
         let _ready = poll(&mut fds, timeout);
         drop(fds);
         let mut happened = Happened { orders: self.ctl.take(), ..Happened::default() };
+        // Without its lock it is dead to everybody, so its script may not run on unseen.
+        happened.removed = self.lock.metadata().is_ok_and(|lock| lock.nlink() == 0);
         happened.output |= self.out.drain(&mut self.buffer);
         happened.output |= self.err.drain(&mut self.buffer);
         while let Ok(Some(signal)) = self.signals.read_signal() {

@@ -32,7 +32,7 @@ impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         let now = Duration::from(ClockId::CLOCK_REALTIME.now().unwrap());
         let ms = u64::try_from(now.as_millis()).unwrap();
-        Timestamp::from_ms(ms + self.ahead_ms.load(Ordering::Relaxed))
+        Timestamp::from_ms(ms.wrapping_add(self.ahead_ms.load(Ordering::Relaxed)))
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {

@@ -285,6 +285,7 @@ True ['0', '1', '2']
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(bench.entry()), 0o700);
     assert_eq!(mode(bench.path().join("spool")), 0o700);
+    bench.watch().settled(&session(), &ExecutionId::new("w").unwrap()).await;
     assert_eq!(fs::read_dir(bench.path().join("spool/w")).unwrap().count(), 0);
 }
 
