@@ -46,12 +46,13 @@ try "flood" "DOGWATCH_FLOOD_BYTES=$flood cargo test --test it a_gigabyte" \
 while ((SECONDS < seconds)); do
   rounds=$((rounds + 1))
   first="$(fresh)"
+  # Twice over several nodes and over one boot, once plain and once through the engine.
   count=2000
   try "seeds" "DOGWATCH_SIM_FIRST=$first DOGWATCH_SIM_SEEDS=$count cargo test --test sim worlds_of" \
     env DOGWATCH_SIM_FIRST="$first" DOGWATCH_SIM_SEEDS="$count" \
     cargo test --locked --test sim -- worlds_of --nocapture
-  schedules=$((schedules + 2 * count))
-  say "round $rounds, $SECONDS s: $((2 * count)) schedules from seed $first hold"
+  schedules=$((schedules + 4 * count))
+  say "round $rounds, $SECONDS s: $((4 * count)) schedules from seed $first hold"
 
   seed="$(fresh)"
   replay="DOGWATCH_CHAOS_SEED=$seed DOGWATCH_CHAOS_SECONDS=60 cargo test --test it whatever_is_killed"
