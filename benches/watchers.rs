@@ -21,8 +21,9 @@ use crate::figures::Line;
 pub(crate) const BARE: &str = "bare";
 const LIVE_PER_CHAT: usize = 50;
 const CALLS_PER_ANSWER: usize = 25;
-/// What the last event leaves behind is over then: one more look after a sweep.
-const SETTLE: Duration = Duration::from_secs(12);
+/// What the last event leaves behind is over then: one more look after a sweep, and the threads that
+/// did blocking work.
+const SETTLE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A runtime that waits for the end of its input, as the bot does.

@@ -2,8 +2,8 @@
 //! order a line, each answered by one line that says how far the shim is. The end of the
 //! connection is the end of the shim. Must not know what an order does.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
@@ -93,10 +93,13 @@ impl Peer {
 
 /// Has somebody stopped the process with this pid? `false` when there is none.
 pub(super) fn is_stopped(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // One read: many are looked at. What is looked for stands at the beginning.
+    let mut stat = [0; 64];
+    let read = File::open(format!("/proc/{pid}/stat")).and_then(|mut file| file.read(&mut stat));
+    let stat = stat.get(..read.unwrap_or(0)).unwrap_or_default();
     // `pid (name) state …`, and the name may have any character.
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-    state == Some('T')
+    let name_ends = stat.iter().rposition(|byte| *byte == b')');
+    name_ends.and_then(|at| stat.get(at + 2)) == Some(&b'T')
 }
 
 fn is_closed(stream: &UnixStream) -> bool {

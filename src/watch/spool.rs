@@ -209,6 +209,10 @@ impl Spool {
         let Some(name) = entry.dir.file_name().filter(|_| entry.dir.exists()) else {
             return remove(&entry.work);
         };
+        if matches!(exit_record::read(&entry.dir), Ok(None)) && matches!(entry.lock(), Ok(None)) {
+            // Its shim waits or runs though the ledger has an end: the next start must find it.
+            return Ok(());
+        }
         let hour = self.root.join("s").join((now.as_ms() / SETTLED_SPAN_MS).to_string());
         if !hour.exists() {
             directory(&hour).map_err(at("make", &hour))?;
