@@ -68,13 +68,19 @@ fn leaves_no_record(point: &str) -> bool {
     is_shim && !["record.renamed", "record.after", "shim.farewell"].contains(&point)
 }
 
-fn killed(it: &Run) -> (String, Vec<String>) {
+/// What a run came to: its line of the table, and what was broken.
+struct Outcome {
+    line: String,
+    /// The point, where it was reached.
+    killed: Option<String>,
+    faults: Vec<String>,
+}
+
+/// A story may get there only now and then; in the end each point must have been reached somewhere.
+fn killed(it: &Run) -> Outcome {
     let armed = format!("{}:{}", it.point, it.nth);
-    let (mut faults, play) = run(it.story, &armed);
+    let (faults, play) = run(it.story, &armed);
     let reached = play.reached().contains(&it.point);
-    if !reached {
-        faults.push(format!("{armed} was not reached"));
-    }
     let _gone = faults.is_empty().then(|| fs::remove_dir_all(play.directory()));
     let word = |holds: bool, word: &'static str| if holds { word } else { "-" };
     let line = format!(
@@ -86,7 +92,7 @@ fn killed(it: &Run) -> (String, Vec<String>) {
         word(reached, "killed,"),
         if faults.is_empty() { "balanced" } else { "BROKEN" },
     );
-    (line, faults)
+    Outcome { line, killed: reached.then(|| it.point.clone()), faults }
 }
 
 /// Does all of `work` on a few threads, in order.
@@ -150,14 +156,9 @@ fn only() -> String {
 fn a_kill_at_every_point_loses_and_doubles_nothing() {
     let only = only();
     let reached = reached().unwrap_or_else(|fault| panic!("{fault}"));
-    let missed: Vec<String> = points()
-        .into_iter()
-        .map(|point| point.name)
-        .filter(|name| !reached.iter().any(|(_, counts)| counts.contains_key(name)))
-        .collect();
     let done = each(&planned(&reached, &only), killed);
     let mut broken = vec![];
-    for (line, faults) in &done {
+    for Outcome { line, faults, .. } in &done {
         println!("{line}");
         if !faults.is_empty() {
             broken.push(format!("{line}\n{}", faults.join("\n")));
@@ -165,7 +166,10 @@ fn a_kill_at_every_point_loses_and_doubles_nothing() {
     }
     println!("{} points, {} kills", points().len(), done.len());
     assert!(broken.is_empty(), "{} of {}:\n{}", broken.len(), done.len(), broken.join("\n\n"));
-    assert!(missed.is_empty(), "no story reaches {missed:?}");
+    let killed: Vec<&String> = done.iter().filter_map(|it| it.killed.as_ref()).collect();
+    let names = points().into_iter().map(|point| point.name);
+    let missed: Vec<String> = names.filter(|name| !killed.contains(&name)).collect();
+    assert!(missed.is_empty() || !only.is_empty(), "nobody was killed at {missed:?}");
 }
 
 fn sources(directory: &Path, into: &mut Vec<String>) {

@@ -228,7 +228,7 @@ def copy_tree():
     for name in ("Cargo.lock", "rust-toolchain.toml"):
         shutil.copy(ROOT / name, TREE / name)
     manifest = (ROOT / "Cargo.toml").read_text()
-    manifest = re.sub(r"(?ms)^\[\[bin\]\]\n.*?\n\n", "", manifest)
+    manifest = re.sub(r"(?ms)^\[\[(bin|test|bench)\]\]\n.*?\n\n", "", manifest)
     manifest = re.sub(r"(?m)^default-run = .*\n", "autobins = false\n", manifest)
     # Switches are no matter of style.
     manifest = re.sub(r"(?ms)^\[lints\.\w+\]\n.*?\n\n", "", manifest)

@@ -53,7 +53,8 @@ pub(super) fn bad(what: &str, colour: bool) -> String {
 
 pub(super) fn end(now: u64, colour: bool) -> String {
     let what = format!("All of it happened, in {}.", span(now));
-    format!("\n{} Talk to it yourself: `dogwatch chat`.", ink(colour, "1;32", &what))
+    let next = "`dogwatch chat --config config/dogwatch.toml`";
+    format!("\n{} Talk to it yourself: {next}.", ink(colour, "1;32", &what))
 }
 
 /// What is worth a line of the story.

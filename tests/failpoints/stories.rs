@@ -22,7 +22,7 @@ pub(crate) const STORIES: [Story; 6] = [
 ];
 
 const MAIN: &[&str] = &["main"];
-const OVERDUE: &[&str] = &["Adopt", "Complete", "DoneItem", "LeaseItem", "Overdue", "exit", "kill"];
+const OVERDUE: &[&str] = &["Adopt", "DoneItem", "LeaseItem", "Overdue", "kill"];
 const OLD: &[&str] = &["Bury", "Forget", "ForgetNode", "Retire"];
 const HOUR_MS: u64 = 3_600_000;
 

@@ -160,7 +160,7 @@ impl Bot {
     async fn reads(&self, at_least: u64) -> u64 {
         let mut reads = self.store.reads.subscribe();
         let read = reads.wait_for(|reads| *reads >= at_least);
-        *tokio::time::timeout(TOO_LONG, read).await.expect("it is not read").unwrap()
+        *tokio::time::timeout(TOO_LONG, read).await.unwrap().unwrap()
     }
 
     /// Hours go by, and everybody who wakes of it may run.

@@ -102,6 +102,24 @@ fn live_work_and_unread_results_have_their_caps() {
     assert_eq!((live, live + unread), (LIVE_PER_SESSION_MAX, NOTICES_UNREAD_AND_LIVE_MAX));
 }
 
+#[test]
+fn unread_results_have_their_cap_without_live_work() {
+    let mut bench = roomy();
+    bench.say("start all");
+    let token = bench.claim("a");
+    bench.answer(&token, "starting");
+    bench.putting_up = true;
+    for call in 0..NOTICES_UNREAD_AND_LIVE_MAX {
+        let call = u32::try_from(call).unwrap();
+        let id = bench.try_register(&token, &Wish { call, ..Wish::default() }).unwrap().id;
+        bench.complete(&id, &outcome(Status::Completed, "exit 0")).unwrap();
+    }
+    bench.putting_up = false;
+    let capped = bench.try_register(&token, &Wish { call: 999, ..Wish::default() });
+    let limit = NOTICES_UNREAD_AND_LIVE_MAX;
+    assert!(matches!(capped, Err(Refusal::Cap { limit: l, .. }) if l == limit), "{capped:?}");
+}
+
 /// A turn that carries all it can, an inbox that is full, work at its caps.
 fn everything() -> (Bench, Token) {
     let mut bench = roomy();

@@ -15,6 +15,8 @@ use super::world::World;
 
 /// Rounds of the drain; a world that needs more hangs.
 const DRAIN_ROUNDS_MAX: u32 = 4_000;
+/// Poisoned messages that may break one another's turns off before everything that rides is read.
+const LAST_WORDS_MAX: u32 = 3;
 
 impl World {
     /// The faults stop; everything runs to quiescence; one message a person takes the riders.
@@ -32,6 +34,26 @@ impl World {
             }
         }
         self.run_dry();
+        for _ in 0..LAST_WORDS_MAX {
+            self.last_words();
+            self.run_dry();
+            let read = |session| self.row::<Inbox>(session, &Key::inbox()).unwrap_or_default();
+            if self.sessions.iter().all(|session| read(session) == Inbox::default()) {
+                break;
+            }
+        }
+        for session in self.sessions.clone() {
+            self.final_checks(&session);
+        }
+        self.compare();
+        if self.rng.chance(30) {
+            self.outlive();
+        }
+    }
+
+    /// Everybody writes once more, which takes what rides. Where a poisoned message breaks that
+    /// turn off, what rode with it goes back, and rides again.
+    fn last_words(&mut self) {
         // Sent after every stop.
         self.clock.advance(1);
         for session in self.sessions.clone() {
@@ -45,14 +67,6 @@ impl World {
                 };
                 self.accept(&session, &incoming);
             }
-        }
-        self.run_dry();
-        for session in self.sessions.clone() {
-            self.final_checks(&session);
-        }
-        self.compare();
-        if self.rng.chance(30) {
-            self.outlive();
         }
     }
 

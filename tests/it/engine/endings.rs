@@ -126,7 +126,7 @@ async fn an_execution_ends_with_the_signal_that_ended_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_registered_and_never_launched_is_lost_by_name() {
+async fn what_the_spool_does_not_have_is_lost_with_the_reason() {
     let mut bot = Bot::start().await;
     let (up, on) = (bot.fifo("up"), bot.fifo("on"));
     let script = format!("open({up:?}, 'w').close()\n{}", waits(&on, ""));
@@ -150,7 +150,10 @@ async fn what_was_registered_and_never_launched_is_lost_by_name() {
     bot.boot().await;
     let seen = bot.asked(3).await;
     let text = last(&seen[2])["content"].as_str().unwrap().to_owned();
-    assert!(text.contains("was lost — status=lost.") && text.contains("never-started"), "{text}");
+    assert!(
+        text.contains("was lost — status=lost.") && text.contains("removed from the spool"),
+        "{text}"
+    );
     bot.posts(2).await;
     bot.quiet().await;
     bot.pass(START_MS_MAX * 2).await;

@@ -174,7 +174,9 @@ impl Bench {
     }
 
     pub(super) fn append(&mut self, new: Vec<New>, take: bool) -> Input {
-        assert!(!new.is_empty(), "an append of nothing");
+        let takes_only = self.rules.resumed && take;
+        assert!(!new.is_empty() || takes_only, "an append of nothing");
+        let written = !new.is_empty();
         self.appends.push((new.clone(), take));
         let from = self.log.len();
         let schedule = std::mem::take(&mut self.schedule);
@@ -193,7 +195,7 @@ impl Bench {
         }
         if take {
             let last = self.log.len() - 1;
-            let in_result = matches!(self.log[last].1.body, Body::Tool { .. });
+            let in_result = written && matches!(self.log[last].1.body, Body::Tool { .. });
             self.take(in_result.then_some(last));
         }
         Input::Appended { entries: self.log[from..].to_vec(), chain: self.rules.chain }
