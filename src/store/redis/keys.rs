@@ -1,9 +1,9 @@
 //! The keys in Redis: every one, its type, who writes it, how long it stays. Owns their spelling
 //! and the shard of an aggregate. Must not know what is stored under them.
 //!
-//! `PREFIX{sNN}rows:AGGREGATE`, a hash: the field without a name is the revision, any
-//! other a row. Written by `apply.lua`. Stays until it is removed by hand: an emptied aggregate keeps
-//! its revision, so that a repeat is still recognised. Its rows go by the ledger's own forgetting.
+//! `PREFIX{sNN}rows:AGGREGATE`, a hash: the field without a name is the revision, any other a row.
+//! Written by `apply.lua`. Stays until it is removed by hand: an emptied aggregate keeps its
+//! revision, so that a repeat is still recognised. Its rows go by the ledger's own forgetting.
 //!
 //! `PREFIX{sNN}aggregates`, a zset with all scores 0: the names of the shard's aggregates, in text
 //! order. Written by `apply.lua`, once an aggregate. Stays as the rows do.
