@@ -6,6 +6,7 @@ use dogwatch::core::ledger::{Aggregate, Change, Class, Index, Key};
 use dogwatch::core::limits::KEYS_PER_LOAD_MAX;
 use dogwatch::ports::{Applied, Hint, Member, Store, StoreError};
 use dogwatch::store::Redis;
+use dogwatch::store::redis::health::Verdict;
 use pretty_assertions::assert_eq;
 use tokio::sync::broadcast::error::TryRecvError;
 
@@ -270,6 +271,46 @@ async fn a_password_is_in_no_error_and_a_user_with_too_few_rights_is_told_which(
     }
     assert!(!format!("{well:?} {:?}", settings_of("redis://:s3cret@h", "")).contains("s3cret"));
     assert_eq!(well.load(&a, &[]).await.unwrap().revision.map(|r| r.0).as_deref(), Some("1"));
+}
+
+/// What is not as it should be.
+async fn complaints(store: &Redis) -> Vec<(&'static str, Verdict)> {
+    let findings = store.health().await;
+    assert!(findings.iter().all(|f| f.cure.is_none() == (f.verdict == Verdict::Ok)));
+    let bad = findings.into_iter().filter(|finding| finding.verdict != Verdict::Ok);
+    bad.map(|finding| (finding.check, finding.verdict)).collect()
+}
+
+#[tokio::test]
+async fn b117_a_redis_that_drops_or_forgets_what_it_is_told_is_named_at_the_start() {
+    let mut server = RedisServer::start(&[]);
+    let store = open(&server.url());
+    assert_eq!(complaints(&store).await, []);
+    let left: Vec<String> = server.ask(&["KEYS", "*"]);
+    assert_eq!(left, [""; 0], "the checks leave something behind");
+    let setting = |name: &str, value: &str| -> () { server.ask(&["CONFIG", "SET", name, value]) };
+    setting("maxmemory-policy", "allkeys-lru");
+    assert_eq!(complaints(&store).await, [("eviction", Verdict::Refuse)]);
+    setting("maxmemory-policy", "noeviction");
+    setting("appendonly", "no");
+    assert_eq!(complaints(&store).await, [("persistence", Verdict::Warn)]);
+    setting("appendonly", "yes");
+    setting("maxmemory", "1");
+    assert_eq!(complaints(&store).await, [("rights", Verdict::Warn)]);
+    setting("maxmemory", "0");
+    let () = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
+    assert_eq!(complaints(&store).await, [("role", Verdict::Refuse), ("rights", Verdict::Refuse)]);
+    let users = [("no_script", "-eval"), ("no_index", "-zadd"), ("no_row", "-hdel")];
+    let () = server.ask(&["REPLICAOF", "NO", "ONE"]);
+    for (name, lacks) in users {
+        let words = ["ACL", "SETUSER", name, "on", ">pw", "~*", "&*", "+@all", lacks];
+        let () = server.ask(&words);
+        let () = server.ask(&["SCRIPT", "FLUSH"]);
+        let store = open(&format!("{}?user={name}&pass=pw", server.url()));
+        assert_eq!(complaints(&store).await, [("rights", Verdict::Refuse)], "{lacks}");
+    }
+    server.kill();
+    assert_eq!(complaints(&store).await, [("connection", Verdict::Refuse)]);
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@
 //! with the rows that they follow from. A member stays while its row has that entry; Redis removes
 //! an empty index.
 //!
+//! `PREFIX{s00}probe:hash` and `…set`, a hash and a zset: what a start writes and removes at once to
+//! see whether it may, under a name of its own. Written by `health.rs`.
+//!
 //! `PREFIXwakes`, a channel: the hints of each apply in one message. Said by `apply.lua`, not kept.
 //!
 //! Nothing has a time to live: no key's end carries a meaning. `NN` is the shard, 00 to 63, in
@@ -54,6 +57,11 @@ impl Keys {
     /// The members of an index that are of a shard's aggregates.
     pub(super) fn index(&self, shard: u16, index: &Index) -> String {
         format!("{}index:{index}", self.tagged(shard))
+    }
+
+    /// Where a start tries whether it may write.
+    pub(super) fn probe(&self, of: &str) -> String {
+        format!("{}probe:{of}", self.tagged(0))
     }
 
     /// The channel of hints.

@@ -16,6 +16,7 @@
 mod address;
 mod apply;
 mod fault;
+pub mod health;
 mod keys;
 mod line;
 mod wakes;
@@ -73,7 +74,8 @@ impl fmt::Debug for Redis {
 
 impl Redis {
     /// Makes ready to ask, within a runtime. Connects when something is asked, and again whenever
-    /// that is broken, so a server that is away is no error here.
+    /// that is broken, so a server that is away is no error here:
+    /// [`Redis::health`] tells.
     ///
     /// # Errors
     /// `Data` where the settings cannot be used.
