@@ -12,8 +12,8 @@
 //! with the rows that they follow from. A member stays while its row has that entry; Redis removes
 //! an empty index.
 //!
-//! `PREFIX{s00}probe:hash` and `…set`, a hash and a zset: what a start writes and removes at once to
-//! see whether it may, under a name of its own. Written by `health.rs`.
+//! `PREFIX{s00}probe:hash` and `…set`, a hash and a zset: what a start writes and removes at
+//! once, to see whether it may, under a name of its own. Written by `health.rs`.
 //!
 //! `PREFIXwakes`, a channel: the hints of each apply in one message. Said by `apply.lua`, not kept.
 //!
