@@ -107,10 +107,10 @@ fn over_redis(seeds: std::ops::Range<u64>, sole: bool) {
 
 #[test]
 fn worlds_of_several_nodes_over_redis() {
-    over_redis(30_000..30_006, false);
+    over_redis(30_000..30_020, false);
 }
 
 #[test]
 fn worlds_of_one_boot_over_redis() {
-    over_redis(30_000..30_006, true);
+    over_redis(30_000..30_040, true);
 }

@@ -290,5 +290,5 @@ async fn the_sqlite_store_holds_what_the_model_holds() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_redis_store_holds_what_the_model_holds() {
-    run::<InRedis>(0..10, 60).await;
+    run::<InRedis>(0..8, 60).await;
 }
