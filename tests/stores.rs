@@ -12,6 +12,9 @@ mod stores {
     mod pages;
     mod place;
     mod redis;
+    mod redis_faults;
+    #[path = "../support/redis_proxy.rs"]
+    mod redis_proxy;
     #[path = "../support/redis_server.rs"]
     mod redis_server;
     mod samples;

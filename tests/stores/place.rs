@@ -15,6 +15,7 @@ use dogwatch::ports::{Member, Store};
 use dogwatch::store::{ManualClock, Memory, Redis, Settings, Sqlite, redis};
 use tempfile::TempDir;
 
+use super::redis_proxy::RedisProxy;
 use super::redis_server::RedisServer;
 
 /// A store and what is left of it when it is closed.
@@ -102,6 +103,8 @@ impl Place for OnDisk {
 /// A store in a real Redis, under a prefix of its own.
 pub(super) struct InRedis {
     pub(super) server: Arc<RedisServer>,
+    /// What stands before it.
+    pub(super) proxy: Option<RedisProxy>,
     prefix: String,
     store: Option<Arc<Redis>>,
 }
@@ -109,15 +112,21 @@ pub(super) struct InRedis {
 impl InRedis {
     /// An empty store on this server.
     pub(super) fn on(server: Arc<RedisServer>) -> Self {
+        Self::through(server, None)
+    }
+
+    /// Likewise, with a proxy before it.
+    pub(super) fn through(server: Arc<RedisServer>, proxy: Option<RedisProxy>) -> Self {
         static PREFIXES: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("place{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
-        let mut place = Self { server, prefix, store: None };
+        let mut place = Self { server, proxy, prefix, store: None };
         place.reopen();
         place
     }
 
     pub(super) fn settings(&self) -> redis::Settings {
-        settings_of(&self.server.url(), &self.prefix)
+        let url = self.proxy.as_ref().map_or_else(|| self.server.url(), RedisProxy::url);
+        settings_of(&url, &self.prefix)
     }
 
     pub(super) fn redis(&self) -> &Redis {
