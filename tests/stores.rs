@@ -12,6 +12,7 @@ mod stores {
     mod pages;
     mod place;
     mod redis;
+    mod redis_crash;
     mod redis_faults;
     #[path = "../support/redis_proxy.rs"]
     mod redis_proxy;
