@@ -105,6 +105,7 @@ pub(super) struct InRedis {
     pub(super) server: Arc<RedisServer>,
     /// What stands before it.
     pub(super) proxy: Option<RedisProxy>,
+    url: String,
     prefix: String,
     store: Option<Arc<Redis>>,
 }
@@ -112,21 +113,27 @@ pub(super) struct InRedis {
 impl InRedis {
     /// An empty store on this server.
     pub(super) fn on(server: Arc<RedisServer>) -> Self {
-        Self::through(server, None)
+        let url = server.url();
+        Self::at(server, None, url)
     }
 
     /// Likewise, with a proxy before it.
-    pub(super) fn through(server: Arc<RedisServer>, proxy: Option<RedisProxy>) -> Self {
+    pub(super) fn through(server: Arc<RedisServer>, proxy: RedisProxy) -> Self {
+        let url = proxy.url();
+        Self::at(server, Some(proxy), url)
+    }
+
+    /// Likewise, reached by this URL.
+    pub(super) fn at(server: Arc<RedisServer>, proxy: Option<RedisProxy>, url: String) -> Self {
         static PREFIXES: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("place{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
-        let mut place = Self { server, proxy, prefix, store: None };
+        let mut place = Self { server, proxy, url, prefix, store: None };
         place.reopen();
         place
     }
 
     pub(super) fn settings(&self) -> redis::Settings {
-        let url = self.proxy.as_ref().map_or_else(|| self.server.url(), RedisProxy::url);
-        settings_of(&url, &self.prefix)
+        settings_of(&self.url, &self.prefix)
     }
 
     pub(super) fn redis(&self) -> &Redis {

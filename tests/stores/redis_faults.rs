@@ -22,7 +22,7 @@ async fn behind(fault: Fault) -> InRedis {
     open(&server.url()).apply(nth(&session("other"), 1)).await.unwrap();
     let mut fault = Some(fault);
     let proxy = RedisProxy::start(&server.socket(), move || fault.take());
-    InRedis::through(server, Some(proxy))
+    InRedis::through(server, proxy)
 }
 
 /// The rows of the aggregate are those of its last apply, whatever came late.
@@ -90,7 +90,7 @@ fn worlds_behind_faults(seeds: std::ops::Range<u64>, sole: bool) {
                 happened.lock().expect("nobody panics with it").extend(fault);
                 fault
             });
-            InRedis::through(server, Some(proxy))
+            InRedis::through(server, proxy)
         });
         let happened = happened.lock().expect("nobody panics with it");
         assert_eq!(happened.iter().copied().collect::<Vec<_>>(), Fault::ALL);

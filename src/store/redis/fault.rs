@@ -80,7 +80,10 @@ fn refused(code: &str) -> Option<&'static str> {
             "; not every slot of the cluster has a node: bring the missing node back, or fail it \
              over"
         }
-        "TRYAGAIN" | "ASK" | "MOVED" => "; its slots are being moved",
+        "MOVED" | "ASK" | "TRYAGAIN" => {
+            "; these keys are being moved to another node. If it is always so, the URL names one \
+             node of a cluster: write it as redis-cluster://"
+        }
         "MISCONF" => {
             "; it could not write its data to disk and takes no writes: free some disk space \
              there, and see its log"
