@@ -54,7 +54,7 @@ pub struct Loaded {
 /// One index member: a row of an aggregate, with its score.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// When it is due, in most indexes.
+    /// When it is due, in most indexes. At most `SCORE_MAX`.
     pub score: u64,
     /// The aggregate.
     pub aggregate: Aggregate,

@@ -11,6 +11,9 @@ mod stores {
     mod model;
     mod pages;
     mod place;
+    mod redis;
+    #[path = "../support/redis_server.rs"]
+    mod redis_server;
     mod samples;
     #[path = "../sim/mod.rs"]
     mod sim;

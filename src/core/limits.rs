@@ -89,6 +89,25 @@ pub const STORE_QUEUE_MAX: usize = 1_024;
 pub const STORE_READERS: usize = 4;
 /// The embedded store waits so long for a lock of another program.
 pub const STORE_BUSY_MS: u64 = 5_000;
+/// Making a connection to Redis takes at most so long.
+pub const REDIS_CONNECT_MS: u64 = 2_000;
+/// An answer of Redis takes at most so long; then its outcome is unknown.
+pub const REDIS_ANSWER_MS: u64 = 5_000;
+/// First wait after a connection to Redis could not be made; it doubles. Whoever asks meanwhile is
+/// told at once that it is away.
+pub const REDIS_RECONNECT_FIRST_MS: u64 = 50;
+/// Longest such wait.
+pub const REDIS_RECONNECT_MS_MAX: u64 = 2_000;
+/// A connection to Redis on which nothing was said for so long is asked whether it is there.
+pub const REDIS_PING_MS: u64 = 10_000;
+/// Requests to Redis that wait for their turn on the connection.
+pub const REDIS_QUEUE_MAX: usize = 1_024;
+/// Times that a request follows a slot of a Redis Cluster, or waits for it.
+pub const REDIS_CLUSTER_RETRIES_MAX: u32 = 6;
+/// Rows, or members of a shard's index, that are read from Redis at once.
+pub const ROWS_READ_MAX: usize = 1_000;
+/// Highest score of an index member: what a Redis score holds exactly. The end of time is there.
+pub const SCORE_MAX: u64 = (1 << 53) - 1;
 /// Hints kept for a slow listener; it hears of the rest by the sweep.
 pub const HINTS_KEPT_MAX: usize = 1_024;
 /// Sessions that stirred, kept for a slow listener; it looks at all when it missed some.

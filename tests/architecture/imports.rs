@@ -39,6 +39,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli", "main"]),
     ("memmap2", &["watch"]),
     // The configuration only parses addresses with it.
+    ("redis", &["store"]),
     ("reqwest", &["model", "config"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dogwatch::ports::Store;
 
-use super::place::{InMemory, OnDisk, Place};
+use super::place::{InMemory, InRedis, OnDisk, Place};
 use super::sim::{self, Reach, Runner, Setting, schedule};
 
 impl sim::Place for InMemory {
@@ -26,6 +26,21 @@ impl sim::Place for InMemory {
 }
 
 impl sim::Place for OnDisk {
+    fn store(&self) -> Arc<dyn Store> {
+        Place::store(self)
+    }
+
+    fn reopen(&mut self) {
+        Place::reopen(self);
+    }
+
+    /// What a cut log loses is shown by the store's own tests.
+    fn lose_power(&mut self) -> bool {
+        false
+    }
+}
+
+impl sim::Place for InRedis {
     fn store(&self) -> Arc<dyn Store> {
         Place::store(self)
     }
@@ -80,4 +95,22 @@ fn worlds_of_several_nodes_on_disk() {
 #[test]
 fn worlds_of_one_boot_on_disk() {
     schedules::<OnDisk>(20_000..20_020, true);
+}
+
+/// The world waits for the store on this thread; the connection lives on the runtime's.
+fn over_redis(seeds: std::ops::Range<u64>, sole: bool) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
+    let _entered = runtime.enter();
+    schedules::<InRedis>(seeds, sole);
+}
+
+#[test]
+fn worlds_of_several_nodes_over_redis() {
+    over_redis(30_000..30_020, false);
+}
+
+#[test]
+fn worlds_of_one_boot_over_redis() {
+    over_redis(30_000..30_040, true);
 }

@@ -13,7 +13,7 @@ use dogwatch::ports::{Applied, Member, Store, StoreError};
 use pretty_assertions::assert_eq;
 
 use super::dice::{Dice, Replay, seeds};
-use super::place::{ChangeExt, InMemory, OnDisk, Place, change, numbered, session};
+use super::place::{ChangeExt, InMemory, InRedis, OnDisk, Place, change, numbered, session};
 
 /// What a store should hold, without a thought for speed.
 #[derive(Default)]
@@ -286,4 +286,9 @@ async fn the_memory_store_holds_what_the_model_holds() {
 #[tokio::test]
 async fn the_sqlite_store_holds_what_the_model_holds() {
     run::<OnDisk>(0..15, 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_redis_store_holds_what_the_model_holds() {
+    run::<InRedis>(0..8, 60).await;
 }
