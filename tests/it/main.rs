@@ -10,6 +10,7 @@ mod engine;
 mod faults;
 mod idle;
 mod model;
+mod serve;
 mod watch;
 
 #[path = "../support/mod.rs"]
