@@ -22,5 +22,6 @@ pub mod audit;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
+pub mod load;
 pub mod serve;
 mod shutdown;

@@ -11,6 +11,9 @@ pub const SWEEP_MS: u64 = 5_000;
 pub const FORGET_AGAIN_MS: u64 = 3_600_000;
 /// Attempts at a turn before it is buried.
 pub const ATTEMPTS_MAX: u32 = 5;
+/// Attempts at a turn, its holder gone each time, before it is tried only while nothing else runs
+/// in its process: so whatever takes a whole process along is found out alone.
+pub const CROWD_ATTEMPTS_MAX: u32 = 2;
 /// First wait after a failed attempt; it doubles.
 pub const BACKOFF_FIRST_MS: u64 = 5_000;
 /// Longest wait after a failed attempt.

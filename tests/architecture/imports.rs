@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("doctor", &["*"]),
     ("demo", &["*"]),
     ("serve", &["*"]),
+    ("load", &["core", "engine", "ports", "store"]),
     ("cli", &["*"]),
     ("lib", &["*"]),
     ("main", &["*"]),
