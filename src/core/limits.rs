@@ -11,6 +11,9 @@ pub const SWEEP_MS: u64 = 5_000;
 pub const FORGET_AGAIN_MS: u64 = 3_600_000;
 /// Attempts at a turn before it is buried.
 pub const ATTEMPTS_MAX: u32 = 5;
+/// Attempts at a turn, its holder gone each time, before it is tried only while nothing else runs
+/// in its process: so whatever takes a whole process along is found out alone.
+pub const CROWD_ATTEMPTS_MAX: u32 = 2;
 /// First wait after a failed attempt; it doubles.
 pub const BACKOFF_FIRST_MS: u64 = 5_000;
 /// Longest wait after a failed attempt.
@@ -252,6 +255,33 @@ pub const HAND_IN_RETRY_MS: u64 = 500;
 /// First wait before a chat that ends looks again whether all is answered; it doubles.
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 
+/// Connections of the server at a time; more wait to be taken.
+pub const HTTP_CONNECTIONS_MAX: usize = 256;
+/// The head of a request is there by then, or its connection ends; so does one that is idle.
+pub const HTTP_HEAD_MS: u64 = 5_000;
+/// Largest head of a request.
+pub const HTTP_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Headers of a request.
+pub const HTTP_HEADERS_MAX: usize = 64;
+/// Silence inside a request's body.
+pub const HTTP_BODY_MS: u64 = 5_000;
+/// Largest body of a request.
+pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// A whole request, its body included.
+pub const HTTP_REQUEST_MS: u64 = 30_000;
+/// Connections end so long after the server is asked to end.
+pub const HTTP_DRAIN_MS: u64 = 5_000;
+/// Longest id of a request that is taken from its sender, in characters.
+pub const REQUEST_ID_CHARS_MAX: usize = 64;
+/// An answer of the store to a probe or a scrape.
+pub const PROBE_MS_MAX: u64 = 2_000;
+/// Probes and scrapes within so long share one look.
+pub const PROBE_KEPT_MS: u64 = 1_000;
+/// Index members that a scrape counts; more are not told apart from as many.
+pub const SCRAPE_MEMBERS_MAX: usize = 1_000;
+/// Until all is handed over when the bot is asked to end.
+pub const HAND_OVER_MS_MAX: u64 = 25_000;
+
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
@@ -298,5 +328,6 @@ const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);
+const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
 // What a shim does after a script's end is over before the ledger calls it overdue.
 const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);

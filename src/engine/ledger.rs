@@ -10,7 +10,7 @@ use crate::core::ledger::{
 };
 use crate::core::limits::{CONFLICT_RETRIES_MAX, LOAD_ROUNDS_MAX};
 use crate::failpoint;
-use crate::ports::{Applied, Clock, Ids, Store, StoreError};
+use crate::ports::{Applied, ApplyEnd, Clock, Ids, Meter, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
 const MAILBOXES_MAX: usize = 1_024;
@@ -64,6 +64,7 @@ pub struct Ledger {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     sole_boot: Option<BootId>,
+    meter: Arc<dyn Meter>,
     mailboxes: Mutex<HashMap<Aggregate, Mailbox>>,
 }
 
@@ -75,7 +76,14 @@ impl Ledger {
         ids: Arc<dyn Ids>,
         sole_boot: Option<BootId>,
     ) -> Self {
-        Self { store, clock, ids, sole_boot, mailboxes: Mutex::new(HashMap::new()) }
+        let mailboxes = Mutex::new(HashMap::new());
+        Self { store, clock, ids, sole_boot, meter: Arc::new(()), mailboxes }
+    }
+
+    /// The same, counted by `meter`.
+    #[must_use]
+    pub fn metered(self, meter: Arc<dyn Meter>) -> Self {
+        Self { meter, ..self }
     }
 
     /// The store, for reading.
@@ -92,12 +100,13 @@ impl Ledger {
             // Where this boot writes alone, the rows it kept are the rows there are.
             let fresh = kept.rows.is_empty();
             let before = std::mem::take(&mut *kept);
-            let (output, finished, base) = match self.decide(operation, &aggregate, before).await {
-                Ok(decided) => decided,
-                // A refusal changes nothing, so it must rest on a fresh load.
-                Err(LedgerError::Refused(_)) if !fresh && self.sole_boot.is_none() => continue,
-                Err(error) => return Err(error),
-            };
+            let (output, mut finished, base) =
+                match self.decide(operation, &aggregate, before).await {
+                    Ok(decided) => decided,
+                    // A refusal changes nothing, so it must rest on a fresh load.
+                    Err(LedgerError::Refused(_)) if !fresh && self.sole_boot.is_none() => continue,
+                    Err(error) => return Err(error),
+                };
             if !finished.changed {
                 if fresh || self.sole_boot.is_some() {
                     *kept = keep(base, finished.rows);
@@ -105,12 +114,14 @@ impl Ledger {
                 }
                 continue;
             }
+            let facts = std::mem::take(&mut finished.facts);
             let (change, rows) = self.change(operation, &aggregate, base, finished);
             let revision = change.revision.clone();
             failpoint!(O, "before");
             match self.apply(change).await? {
                 Applied::Applied | Applied::Already => {
                     failpoint!(O, "after");
+                    self.meter.wrote(&facts);
                     *kept = keep(Some(revision), rows);
                     return Ok(output);
                 }
@@ -186,11 +197,23 @@ impl Ledger {
     async fn apply(&self, change: Change) -> Result<Applied, StoreError> {
         let mut lost = 0;
         loop {
-            match self.store.apply(change.clone()).await {
+            let began = self.clock.now();
+            let answer = self.store.apply(change.clone()).await;
+            self.meter.applied(apply_end(&answer), self.clock.now().since_ms(began));
+            match answer {
                 Err(StoreError::Away(_)) if lost < LOST_ANSWERS_MAX => lost += 1,
                 answer => return answer,
             }
         }
+    }
+}
+
+const fn apply_end(answer: &Result<Applied, StoreError>) -> ApplyEnd {
+    match answer {
+        Ok(Applied::Applied) => ApplyEnd::Applied,
+        Ok(Applied::Conflict) => ApplyEnd::Conflict,
+        Ok(Applied::Already) => ApplyEnd::Already,
+        Err(_) => ApplyEnd::Failed,
     }
 }
 

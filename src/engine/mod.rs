@@ -26,7 +26,7 @@ use crate::core::id::{BootId, SessionId};
 use crate::core::ledger::session::Allowance;
 use crate::core::limits::STIRS_KEPT_MAX;
 use crate::core::redact::Redactor;
-use crate::ports::{Channel, Clock, Ids, Launcher, Model, Store};
+use crate::ports::{Channel, Clock, Ids, Launcher, Meter, Model, Store};
 use crate::tools::Wiring;
 
 pub use ledger::{Ledger, LedgerError};
@@ -85,6 +85,7 @@ pub struct Engine {
     settings: Settings,
     ledger: Ledger,
     ports: Ports,
+    meter: Arc<dyn Meter>,
     home: Home,
     tasks: TaskTracker,
     /// Ends everything.
@@ -102,18 +103,25 @@ pub struct Engine {
 impl Engine {
     /// Over these ports; nothing runs yet, see `start`.
     pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
+        Self::metered(settings, ports, Arc::new(()))
+    }
+
+    /// The same, counted by `meter`.
+    pub fn metered(settings: Settings, ports: Ports, meter: Arc<dyn Meter>) -> Arc<Self> {
         let sole = settings.sole.then(|| settings.boot.clone());
         let ledger = Ledger::new(
             Arc::clone(&ports.store),
             Arc::clone(&ports.clock),
             Arc::clone(&ports.ids),
             sole,
-        );
+        )
+        .metered(Arc::clone(&meter));
         let home = Home::Spool(ports.launcher.spool());
         Arc::new(Self {
             settings,
             ledger,
             ports,
+            meter,
             home,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
@@ -144,6 +152,16 @@ impl Engine {
     /// The ledger, for reading and for commands.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Sessions whose turn runs here, or waits for a place.
+    pub fn turns_in_progress(&self) -> usize {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Where its executions live.
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     fn channel(&self, surface: &str) -> Option<&Arc<dyn Channel>> {

@@ -10,7 +10,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Engine, LedgerError, effects, lanes};
+use super::lanes::{self, Seat};
+use super::{Engine, LedgerError, effects};
 use crate::core::budget::ChainLeft;
 use crate::core::execution::Execution;
 use crate::core::id::{EntryNo, Nonce};
@@ -26,7 +27,7 @@ use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
-use crate::core::transcript::{Call, Entry, Origin};
+use crate::core::transcript::{Body, Call, Entry, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::failpoint;
 use crate::ports::{Progress, StoreError};
@@ -42,12 +43,8 @@ type Calls = FuturesUnordered<BoxFuture<'static, Input>>;
 type Asked<'a> = Option<BoxFuture<'a, Input>>;
 
 /// Runs the turn to its commit, its release, or until somebody else has its lane.
-pub(super) async fn run(
-    engine: &Arc<Engine>,
-    token: Token,
-    turn: TurnRow,
-    stop: &CancellationToken,
-) {
+pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &CancellationToken) {
+    let engine = seat.engine();
     let log = loop {
         match Log::load(engine, &token, &turn).await {
             Ok(log) => break log,
@@ -62,7 +59,7 @@ pub(super) async fn run(
         }
     };
     let declared = tools::toolbox(&engine.settings.agent.wiring).into();
-    let task = Task { engine, token, turn, declared, log };
+    let task = Task { seat, engine, token, turn, declared, log };
     task.show(Progress::Began {
         turn: task.turn.no,
         synthetic: task.turn.origin == Origin::Synthetic,
@@ -124,6 +121,7 @@ enum Ended {
 }
 
 struct Task<'a> {
+    seat: &'a Seat,
     engine: &'a Arc<Engine>,
     token: Token,
     turn: TurnRow,
@@ -295,6 +293,7 @@ impl Task<'_> {
         let Ok(nonce) = Nonce::new(lanes::nonce(self.engine)) else {
             return Act::Ended(Ended::Lost);
         };
+        let progressed = new.iter().any(|new| matches!(new.body, Body::Model { .. }));
         let new = new.into_iter().map(|new| New { body: new.body, collect: new.collect });
         let append = Append {
             token: self.token.clone(),
@@ -306,6 +305,9 @@ impl Task<'_> {
         };
         match self.insist(&append).await {
             Ok(appended) => {
+                if progressed {
+                    self.seat.share();
+                }
                 *chain = appended.chain.no;
                 let chain = left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
@@ -421,7 +423,9 @@ impl Task<'_> {
             Delta::Call { .. } => {}
         };
         failpoint!("model.before");
+        let began = self.engine.ports.clock.now();
         let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        self.engine.meter.asked(&answered, self.engine.ports.clock.now().since_ms(began));
         failpoint!("model.after");
         let rest = clean.finish();
         if answered.is_ok() && !rest.is_empty() {

@@ -9,7 +9,9 @@ mod demo;
 mod engine;
 mod faults;
 mod idle;
+mod load;
 mod model;
+mod serve;
 mod watch;
 
 #[path = "../support/mod.rs"]

@@ -118,8 +118,17 @@ impl Place {
 
     /// With another of its configurations.
     pub(crate) fn bot_with(&self, config: &str) -> Bot {
+        self.started(&["--config", &self.known_as(config)])
+    }
+
+    /// One that stays after the end of its input until nothing runs any more.
+    pub(crate) fn last_bot(&self) -> Bot {
+        self.started(&["--wait", "--config", &self.known_as("dogwatch.toml")])
+    }
+
+    fn started(&self, arguments: &[&str]) -> Bot {
         let mut child = self
-            .seen(&[PROGRAM, "chat", "--json", "--config", &self.known_as(config)])
+            .seen(&[&[PROGRAM, "chat", "--json"], arguments].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
