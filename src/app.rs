@@ -18,7 +18,7 @@ use crate::core::redact::Redactor;
 use crate::core::time::Timestamp;
 use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
-use crate::engine::{Agent, Engine, Ports, Restored, Settings};
+use crate::engine::{Agent, Engine, Ports, Settings};
 use crate::model::{self, Chosen, Playbook};
 use crate::ports::{Channel, Clock, ExitSink, Ids, Store};
 use crate::store::{self, Sqlite, SystemClock, UlidIds};
@@ -233,7 +233,7 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     };
     let engine = Engine::new(settings, ports);
     exits.bind(&engine);
-    tell(&engine.start().await?);
+    engine.start().await?;
     let desk = Arc::new(FrontDesk(Arc::clone(&engine)));
     let reach = console::Reach { desk, clock, ids, stopped: stopped.clone() };
     let end = console::run(seat, reach).await;
@@ -243,14 +243,4 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     tasks.close();
     tasks.wait().await;
     Ok(end?)
-}
-
-fn tell(restored: &Restored) {
-    tracing::info!(
-        boots.buried = restored.buried,
-        executions.adopted = restored.adopted,
-        executions.ended = restored.ended,
-        spool.unknown = restored.unknown.len(),
-        "started"
-    );
 }

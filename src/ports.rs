@@ -122,6 +122,8 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Returns once `now()` is at least `at`.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
+    /// The store that several nodes share says that it is `now`: go on from there, never back.
+    fn agree(&self, _now: Timestamp) {}
 }
 
 /// Fresh ids. Each call gives another text of 26 letters and digits.

@@ -5,6 +5,16 @@
 pub const LEASE_MS: u64 = 15_000;
 /// How often a running turn renews its lane, and a node its beat.
 pub const RENEW_MS: u64 = 5_000;
+/// Two own beats that were answered at most so far apart leave no gap in which a node stood still.
+pub const BEAT_GAP_MS_MAX: u64 = 10_000;
+/// First wait before something is tried again that the store did not answer; it doubles.
+pub const AWAY_FIRST_MS: u64 = 1_000;
+/// Longest such wait.
+pub const AWAY_MS_MAX: u64 = 30_000;
+/// When the store answers again, those who waited for it go on within so long, not all at once.
+pub const BACK_SPREAD_MS: u64 = 1_000;
+/// An answer to "what time is it" that took longer says nothing.
+pub const CLOCK_ANSWER_MS_MAX: u64 = 1_000;
 /// How often what no event woke is looked for.
 pub const SWEEP_MS: u64 = 5_000;
 /// When rows past their retention that are still held are looked at again.
@@ -234,6 +244,7 @@ pub const HAND_IN_RETRY_MS: u64 = 500;
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
+const _: () = assert!(RENEW_MS < BEAT_GAP_MS_MAX && BEAT_GAP_MS_MAX < LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
 const _: () = assert!(TAKE_PEOPLE_MAX <= PEOPLE_UNREAD_MAX);

@@ -75,7 +75,7 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
         key: start.key.clone(),
         timeout_ms: start.timeout_seconds * 1_000,
         home: engine.home.clone(),
-        boot: engine.settings.boot.clone(),
+        boot: engine.boot(),
     };
     let registered = match engine.ledger.run(&register).await {
         Ok(registered) => registered,

@@ -81,7 +81,7 @@ async fn run_while_ready(engine: &Arc<Engine>, session: &SessionId, stop: &Cance
         else {
             return;
         };
-        let boot = engine.settings.boot.clone();
+        let boot = engine.boot();
         let operation = Claim { session: session.clone(), boot, claim, nonce };
         let (token, turn) = match engine.ledger.run(&operation).await {
             Ok(Claimed::Turn(token, turn)) => (token, turn),

@@ -7,6 +7,7 @@ pub mod ledger;
 mod effects;
 pub mod home;
 mod lanes;
+mod nodes;
 mod outbox;
 mod recovery;
 mod sweep;
@@ -50,7 +51,7 @@ pub struct Agent {
 /// How the engine is set up.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// This process.
+    /// This process. One that is buried goes on under another name.
     pub boot: BootId,
     /// This process holds the whole store alone.
     pub sole: bool,
@@ -86,6 +87,8 @@ pub struct Engine {
     ledger: Ledger,
     ports: Ports,
     home: Home,
+    /// The name of this process now.
+    boot: Mutex<BootId>,
     tasks: TaskTracker,
     /// Ends everything.
     shutdown: CancellationToken,
@@ -97,6 +100,8 @@ pub struct Engine {
     delivering: Mutex<HashSet<String>>,
     /// An execution of this session was let run or ended.
     stirs: tokio::sync::broadcast::Sender<SessionId>,
+    /// How often the store came back after it had been away.
+    back: tokio::sync::watch::Sender<u64>,
 }
 
 impl Engine {
@@ -110,27 +115,32 @@ impl Engine {
             sole,
         );
         let home = Home::Spool(ports.launcher.spool());
+        let boot = Mutex::new(settings.boot.clone());
         Arc::new(Self {
             settings,
             ledger,
             ports,
             home,
+            boot,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
+            back: tokio::sync::watch::Sender::new(0),
         })
     }
 
     /// Restores what an earlier boot left, then begins to work.
     pub async fn start(self: &Arc<Self>) -> Result<Restored, RecoveryError> {
         let restored = recovery::restore(self).await?;
+        restored.say("started");
         lanes::start(self);
         outbox::start(self);
         home::start(self);
         sweep::start(self);
+        nodes::start(self);
         Ok(restored)
     }
 
@@ -144,6 +154,18 @@ impl Engine {
     /// The ledger, for reading and for commands.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// The name under which this process beats now.
+    pub fn boot(&self) -> BootId {
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// This process goes on as `boot`, without the turns it ran.
+    fn rename(&self, boot: BootId) {
+        *self.boot.lock().unwrap_or_else(PoisonError::into_inner) = boot;
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.values().for_each(CancellationToken::cancel);
     }
 
     fn channel(&self, surface: &str) -> Option<&Arc<dyn Channel>> {

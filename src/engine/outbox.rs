@@ -102,7 +102,7 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         session: session.clone(),
         item: id.clone(),
         lease: lease.clone(),
-        boot: engine.settings.boot.clone(),
+        boot: engine.boot(),
     };
     let item = match engine.ledger.run(&operation).await {
         Ok(Leased::Item(item)) => item,

@@ -10,7 +10,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Engine, LedgerError, effects, lanes};
+use super::{Engine, LedgerError, effects, lanes, nodes};
 use crate::core::budget::ChainLeft;
 use crate::core::execution::Execution;
 use crate::core::id::{EntryNo, Nonce};
@@ -25,15 +25,11 @@ use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
-use crate::core::time::Timestamp;
 use crate::core::transcript::{Call, Entry, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::failpoint;
 use crate::ports::{Progress, StoreError};
 use crate::tools::{self, Tool, Wiring};
-
-/// Wait before an operation is sent again that the store did not answer.
-const STORE_RETRY_MS: u64 = 1_000;
 
 /// A forgotten chain is a spent one.
 const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
@@ -48,6 +44,7 @@ pub(super) async fn run(
     turn: TurnRow,
     stop: &CancellationToken,
 ) {
+    let mut tries = 0;
     let log = loop {
         match Log::load(engine, &token, &turn).await {
             Ok(log) => break log,
@@ -55,9 +52,13 @@ pub(super) async fn run(
                 tracing::warn!(session.id = %token.session, error = %error, "a log cannot be read");
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = engine.shutdown.cancelled() => return,
-                    () = engine.ports.clock.sleep_until(soon(engine)) => {}
+                    goes_on = nodes::pause(engine, tries, &token.session) => {
+                        if !goes_on {
+                            return;
+                        }
+                    }
                 }
+                tries += 1;
             }
         }
     };
@@ -71,10 +72,6 @@ pub(super) async fn run(
     tracing::debug!(session.id = %task.token.session, turn.no = task.turn.no, ended = ?ended,
         "a turn ended here");
     task.show(Progress::Ended);
-}
-
-fn soon(engine: &Engine) -> Timestamp {
-    engine.ports.clock.now().plus_ms(STORE_RETRY_MS)
 }
 
 /// The log as the model reads it, besides the open turn's.
@@ -344,7 +341,10 @@ impl Task<'_> {
     /// What the ledger refuses for another reason than the lane is refused again at every attempt,
     /// so the turn is given up and a person is told.
     async fn lost(&self, error: &LedgerError) -> Act {
-        let away = matches!(error, LedgerError::Store(StoreError::Away(_)));
+        let away = matches!(
+            error,
+            LedgerError::Store(StoreError::Away(_)) | LedgerError::Contended { .. }
+        );
         if away || matches!(error.refusal(), Some(Refusal::Fenced)) {
             return Act::Ended(Ended::Lost);
         }
@@ -363,17 +363,19 @@ impl Task<'_> {
         &self,
         operation: &O,
     ) -> Result<O::Output, LedgerError> {
+        let mut tries = 0;
         loop {
             match self.engine.ledger.run(operation).await {
-                Err(LedgerError::Store(StoreError::Away(what))) => {
-                    tracing::warn!(session.id = %self.token.session, what = %what,
-                        "the store is away");
-                    tokio::select! {
-                        () = self.engine.shutdown.cancelled() => {
-                            return Err(StoreError::Away(what).into());
-                        }
-                        () = self.engine.ports.clock.sleep_until(soon(self.engine)) => {}
+                Err(
+                    error @ (LedgerError::Store(StoreError::Away(_))
+                    | LedgerError::Contended { .. }),
+                ) => {
+                    tracing::warn!(session.id = %self.token.session, error = %error,
+                        "a turn cannot be written yet");
+                    if !nodes::pause(self.engine, tries, &self.token.session).await {
+                        return Err(error);
                     }
+                    tries += 1;
                 }
                 answer => return answer,
             }
