@@ -58,6 +58,7 @@ impl Lab {
 
     async fn cycle(&self, session: &SessionId) {
         let claim = Claim {
+            alone: false,
             session: session.clone(),
             boot: self.boot.clone(),
             claim: ClaimId::new(UlidIds.fresh()).unwrap(),

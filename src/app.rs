@@ -2,7 +2,7 @@
 //! are opened and closed, and maps configuration onto their settings.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ use crate::ports::{Channel, Clock, ExitSink, Ids, Store};
 use crate::store::{self, Sqlite, SystemClock, UlidIds};
 use crate::tools::Wiring;
 use crate::watch::{self, Watch};
-use crate::{demo, shutdown, telemetry};
+use crate::{demo, load, shutdown, telemetry};
 
 /// Whose messages those of the terminal are.
 const PRINCIPAL: &str = "local";
@@ -54,6 +54,44 @@ pub fn redactor(config: &Config) -> Redactor {
 /// Where the embedded store is.
 pub fn store_settings(config: &Config) -> store::Settings {
     store::Settings { path: config.store_path.clone() }
+}
+
+/// Drives a scratch store of the configured kind, which goes with the run.
+pub async fn load(
+    config: Config,
+    sessions: u32,
+    executions: u32,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<load::Report> {
+    let directory = Scratch::make(&config.data_dir)?;
+    let store = Sqlite::open(&store::Settings { path: directory.0.join("dogwatch.db") })?;
+    let now = store.now().await?;
+    let scratch = load::Scratch {
+        store: Arc::new(store),
+        clock: Arc::new(SystemClock::from_store(now)),
+        cpu_us: None,
+    };
+    let settings = load::Settings { sessions, executions, sole: true };
+    Ok(load::run(scratch, settings, say).await?)
+}
+
+/// A directory that goes with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn make(parent: &Path) -> Result<Self> {
+        let directory = parent.join(format!("load-{}", UlidIds.fresh()));
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("{} cannot be made", directory.display()))?;
+        Ok(Self(directory))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is empty of anything that matters, and named for what it is.
+        let _gone = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// The model as configured, ready to be asked.

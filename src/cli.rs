@@ -6,6 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, ConfigError};
@@ -15,7 +16,7 @@ use crate::failpoint;
 use crate::model::{PlaybookError, SettingsError};
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
-use crate::{app, audit, demo, doctor, tools, watch};
+use crate::{app, audit, demo, doctor, load, tools, watch};
 
 /// Something was wrong with the call.
 const USAGE: u8 = 64;
@@ -38,6 +39,8 @@ enum Command {
     Chat(ChatArgs),
     /// Prove that every result is accounted for
     Audit(Report),
+    /// Measure how much the store bears, in a scratch store beside yours
+    Load(LoadArgs),
     /// Check this machine and say how to mend what is missing
     Doctor(Report),
     /// Check the configuration; every mistake with its place and its cure
@@ -73,6 +76,22 @@ struct Report {
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+struct LoadArgs {
+    #[command(flatten)]
+    report: Report,
+    /// Sessions, all at once
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = up_to(load::SESSIONS_MAX))]
+    sessions: u32,
+    /// Executions of each session in a round, one after the other
+    #[arg(long, value_name = "M", default_value_t = 50, value_parser = up_to(load::EXECUTIONS_MAX))]
+    executions: u32,
+}
+
+fn up_to(most: u32) -> RangedU64ValueParser<u32> {
+    RangedU64ValueParser::new().range(1..=u64::from(most))
 }
 
 #[derive(Debug, Args)]
@@ -123,6 +142,13 @@ impl Cli {
                 let text = if report.json { audited.to_json() } else { audited.to_text() };
                 Ok((text, audited.is_even()))
             }),
+            Command::Load(args) => on_runtime(&args.report.place, move |config| async move {
+                let mut say = |what: &str| narrate(what);
+                let report = app::load(config, args.sessions, args.executions, &mut say).await?;
+                narrate("");
+                let text = if args.report.json { report.to_json() } else { report.to_string() };
+                Ok((text, true))
+            }),
             Command::Doctor(report) => {
                 let file = report.place.config.clone();
                 answer(block_on(async move {
@@ -165,7 +191,7 @@ fn check_config(report: &Report) -> ExitCode {
     let file = report.place.config.as_deref();
     let mut checked = config::check(file);
     if checked.ok
-        && let Ok(config) = load(file)
+        && let Ok(config) = read(file)
         && let Err(error) = app::idle_model(&config)
     {
         checked.reject(&config, "model", &format!("{error:#}"));
@@ -185,7 +211,7 @@ where
     F: FnOnce(Config) -> R,
     R: Future<Output = anyhow::Result<(String, bool)>>,
 {
-    let config = match load(place.config.as_deref()) {
+    let config = match read(place.config.as_deref()) {
         Ok(config) => config,
         Err(error) => {
             complain(&error.to_string());
@@ -195,7 +221,7 @@ where
     answer(block_on(work(config)))
 }
 
-fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
+fn read(file: Option<&Path>) -> Result<Config, ConfigError> {
     config::load(file)
 }
 
@@ -223,6 +249,15 @@ fn answer(done: anyhow::Result<(String, bool)>) -> ExitCode {
 /// A file of the configuration is wrong, or what it says cannot be.
 fn is_configuration(error: &anyhow::Error) -> bool {
     error.is::<ConfigError>() || error.is::<PlaybookError>() || error.is::<SettingsError>()
+}
+
+/// Shows a person at a terminal what goes on, on a line that the next one takes.
+fn narrate(what: &str) {
+    let mut terminal = std::io::stderr();
+    if terminal.is_terminal() {
+        // Nobody is there to be told when it cannot be shown.
+        let _shown = write!(terminal, "\r\x1b[K{what}").and_then(|()| terminal.flush());
+    }
 }
 
 /// Colour is for people at a terminal who did not forbid it.

@@ -20,4 +20,5 @@ pub mod audit;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
+pub mod load;
 mod shutdown;

@@ -220,6 +220,11 @@ pub enum Progress {
 pub trait Channel: Send + Sync + 'static {
     /// Posts once. The reference says what was posted, in the surface's own words.
     fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>>;
+    /// Can a post to this address be delivered from this node now? What it cannot is left in the
+    /// outbox, for another node or for later. Asked often; must return at once.
+    fn reaches(&self, _address: &Address) -> bool {
+        true
+    }
     /// Shows what happens. Must return at once.
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress);
 }

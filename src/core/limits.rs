@@ -21,6 +21,9 @@ pub const SWEEP_MS: u64 = 5_000;
 pub const FORGET_AGAIN_MS: u64 = 3_600_000;
 /// Attempts at a turn before it is buried.
 pub const ATTEMPTS_MAX: u32 = 5;
+/// Attempts at a turn, its holder gone each time, before it is tried only while nothing else runs
+/// in its process: so whatever takes a whole process along is found out alone.
+pub const CROWD_ATTEMPTS_MAX: u32 = 2;
 /// First wait after a failed attempt; it doubles.
 pub const BACKOFF_FIRST_MS: u64 = 5_000;
 /// Longest wait after a failed attempt.
@@ -96,6 +99,14 @@ pub const STORE_QUEUE_MAX: usize = 1_024;
 pub const STORE_READERS: usize = 4;
 /// The embedded store waits so long for a lock of another program.
 pub const STORE_BUSY_MS: u64 = 5_000;
+/// What another node wrote is left to that node for so long at least: it knows of it already.
+pub const HINT_HEAD_START_MS: u64 = 20;
+/// After that the others look within so long, each at a time of its own.
+pub const HINT_SPREAD_MS: u64 = 100;
+/// Members that wait for that; with more of them the index is read.
+pub const HINTS_WAITING_MAX: usize = 1_024;
+/// Outbox items that are left to other nodes and remembered as such.
+pub const ELSEWHERE_KEPT_MAX: usize = 4_096;
 /// Hints kept for a slow listener; it hears of the rest by the sweep.
 pub const HINTS_KEPT_MAX: usize = 1_024;
 /// Sessions that stirred, kept for a slow listener; it looks at all when it missed some.
@@ -106,6 +117,8 @@ pub const CLOCK_LOOK_MS: u64 = 1_000;
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
 pub const FORGET_ROWS_MAX: usize = 200;
+/// Newest entries of a log that are read along before a session is claimed.
+pub const LOG_AHEAD_ENTRIES_MAX: u64 = 512;
 /// Keys that one operation loads in a round.
 pub const KEYS_PER_LOAD_MAX: usize = 2_048;
 /// Rounds of loading of one operation.

@@ -1,9 +1,9 @@
 //! Sessions that are ready get a turn. Owns claiming, and one task for each turn that runs here.
 //! Must not know how a turn runs.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{Engine, turn_task, watcher};
@@ -42,39 +42,81 @@ fn take(engine: &Arc<Engine>, member: &Member, seats: &Arc<Semaphore>) {
     let stop = CancellationToken::new();
     {
         let mut turns = engine.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if turns.contains_key(&session) {
+        if let Some(running) = turns.get_mut(&session) {
+            running.again = true;
             return;
         }
-        turns.insert(session.clone(), stop.clone());
+        turns.insert(session.clone(), Running { stop: stop.clone(), again: false });
     }
     let (engine_of_task, seats) = (Arc::clone(engine), Arc::clone(seats));
     engine.tasks.spawn(async move {
-        let engine = engine_of_task;
-        let seat = Seat { engine: Arc::clone(&engine), session: session.clone() };
-        // Closed only when the process ends.
-        let Ok(_permit) = seats.acquire().await else { return };
-        run_while_ready(&engine, &session, &stop).await;
-        drop(seat);
+        let seat = Seat { engine: engine_of_task, session, seats, held: Mutex::new(None) };
+        run_while_ready(&seat, &stop).await;
     });
 }
 
-/// Frees the session for its next task, also when the task panics.
-struct Seat {
+/// A session whose task runs here.
+pub(super) struct Running {
+    /// Ends its turn.
+    pub(super) stop: CancellationToken,
+    /// It was ready once more while it ran.
+    again: bool,
+}
+
+/// A session's right to run a turn here. Frees the session for its next task, also when the task
+/// panics.
+pub(super) struct Seat {
     engine: Arc<Engine>,
     session: SessionId,
+    seats: Arc<Semaphore>,
+    held: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Seat {
+    /// Waits for one seat, or for all of them, so that nothing else runs.
+    async fn take(&self, alone: bool) {
+        // Two that wait for all and keep one would wait for ever.
+        *self.held() = None;
+        let all = u32::try_from(self.engine.settings.turns_max).unwrap_or(u32::MAX);
+        let wanted = if alone { all } else { 1 };
+        // Closed only when the process ends.
+        *self.held() = Arc::clone(&self.seats).acquire_many_owned(wanted).await.ok();
+    }
+
+    pub(super) const fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Nothing has to run alone any more: all seats but one are given back.
+    pub(super) fn share(&self) {
+        let mut held = self.held();
+        let spare = held.as_ref().map_or(0, |held| held.num_permits().saturating_sub(1));
+        drop(held.as_mut().and_then(|held| held.split(spare)));
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut turns = self.engine.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.remove(&self.session);
-        // What became ready while the seat was taken was not claimed.
-        self.engine.ready.notify_one();
+        // What became ready while the seat was taken may not have been claimed.
+        if turns
+            .remove(&self.session)
+            .is_some_and(|running| running.again || running.stop.is_cancelled())
+        {
+            self.engine.ready.notify_one();
+        }
     }
 }
 
 /// Claims and runs turns of this session until nothing is ready.
-async fn run_while_ready(engine: &Arc<Engine>, session: &SessionId, stop: &CancellationToken) {
+async fn run_while_ready(seat: &Seat, stop: &CancellationToken) {
+    let Seat { engine, session, .. } = seat;
+    let mut alone = false;
+    seat.take(alone).await;
     while !engine.shutdown.is_cancelled() {
         let (Ok(claim), Ok(nonce)) =
             (ClaimId::new(engine.ports.ids.fresh()), Nonce::new(nonce(engine)))
@@ -82,7 +124,7 @@ async fn run_while_ready(engine: &Arc<Engine>, session: &SessionId, stop: &Cance
             return;
         };
         let boot = engine.boot();
-        let operation = Claim { session: session.clone(), boot, claim, nonce };
+        let operation = Claim { session: session.clone(), boot, alone, claim, nonce };
         let (token, turn) = match engine.ledger.run(&operation).await {
             Ok(Claimed::Turn(token, turn)) => (token, turn),
             Ok(Claimed::Buried(no)) => {
@@ -90,6 +132,13 @@ async fn run_while_ready(engine: &Arc<Engine>, session: &SessionId, stop: &Cance
                 continue;
             }
             Ok(Claimed::Riders) => continue,
+            Err(error) if matches!(error.refusal(), Some(Refusal::Crowd)) => {
+                tracing::warn!(session.id = %session,
+                    "a turn ended with its process more than once; it is tried alone");
+                alone = true;
+                seat.take(alone).await;
+                continue;
+            }
             Err(error) => {
                 if !matches!(
                     error.refusal(),
@@ -100,7 +149,9 @@ async fn run_while_ready(engine: &Arc<Engine>, session: &SessionId, stop: &Cance
                 return;
             }
         };
-        turn_task::run(engine, token, *turn, stop).await;
+        turn_task::run(seat, token, *turn, stop).await;
+        alone = false;
+        seat.share();
         // The stop has ended that turn; the next one gets a token of its own.
         if stop.is_cancelled() {
             return;

@@ -74,9 +74,9 @@ impl Kept {
 
     /// Takes what is kept of these keys and answers what is missing.
     fn take(&mut self, keys: Vec<Key>) -> Vec<Key> {
-        let (rows, shelf) = (&mut self.rows, &self.shelf.rows);
+        let (rows, others) = (&mut self.rows, &self.shelf.rows);
         keys.into_iter()
-            .filter(|key| match shelf.get(key) {
+            .filter(|key| match others.get(key) {
                 Some(row) => {
                     rows.insert(key.clone(), row.clone());
                     false
@@ -84,6 +84,14 @@ impl Kept {
                 None => !rows.contains_key(key),
             })
             .collect()
+    }
+
+    /// What the next operation will want and is not kept, as far as there is room in this load.
+    fn ahead<O: Operation>(&self, operation: &O, wanted: usize) -> Vec<Key> {
+        let mut keys = operation.ahead(&Working::new(self.rows.clone()));
+        keys.retain(|key| !self.shelf.rows.contains_key(key) && !self.rows.contains_key(key));
+        keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
+        keys
     }
 
     /// What an operation saw or wrote goes back to its place.
@@ -265,8 +273,8 @@ impl Ledger {
     }
 
     fn nothing(&self) -> Kept {
-        let shelf = Shelf { rows: Rows::new(), all: Arc::clone(&self.shelved) };
-        Kept { revision: None, rows: Rows::new(), shelf }
+        let all = Arc::clone(&self.shelved);
+        Kept { revision: None, rows: Rows::new(), shelf: Shelf { rows: Rows::new(), all } }
     }
 
     fn mailbox(&self, aggregate: &Aggregate) -> Mailbox {
@@ -313,7 +321,7 @@ impl Ledger {
             }
             rounds += 1;
             debug_assert!(rounds <= LOAD_ROUNDS_MAX * 2, "an operation asks for ever");
-            let ahead = self.ahead(operation, &have, wanted.len());
+            let ahead = have.ahead(operation, wanted.len());
             let keys = [wanted, ahead].concat();
             let loaded = self.store.load(aggregate, &keys).await?;
             if loaded.revision != have.revision && !have.is_empty() {
@@ -329,14 +337,6 @@ impl Ledger {
             }
             fresh = true;
         }
-    }
-
-    /// What the next operation will want and is not kept, as far as there is room in this load.
-    fn ahead<O: Operation>(&self, operation: &O, have: &Kept, wanted: usize) -> Vec<Key> {
-        let mut keys = operation.ahead(&Working::new(have.rows.clone()));
-        keys.retain(|key| !have.shelf.rows.contains_key(key) && !have.rows.contains_key(key));
-        keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
-        keys
     }
 
     fn change<O: Operation>(
@@ -378,9 +378,6 @@ impl Ledger {
     }
 }
 
-fn pair(
-    keys: Vec<Key>,
-    rows: Vec<Option<Row>>,
-) -> impl Iterator<Item = (Key, Option<Arc<Row>>)> {
+fn pair(keys: Vec<Key>, rows: Vec<Option<Row>>) -> impl Iterator<Item = (Key, Option<Arc<Row>>)> {
     keys.into_iter().zip(rows.into_iter().map(|row| row.map(Arc::new)))
 }

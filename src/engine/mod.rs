@@ -7,6 +7,7 @@ pub mod ledger;
 mod effects;
 pub mod home;
 mod lanes;
+mod log;
 mod nodes;
 mod outbox;
 mod recovery;
@@ -15,7 +16,7 @@ mod turn_task;
 mod watcher;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -92,12 +93,14 @@ pub struct Engine {
     tasks: TaskTracker,
     /// Ends everything.
     shutdown: CancellationToken,
-    /// Sessions whose turn runs here; a stop cancels its token.
-    turns: Mutex<HashMap<SessionId, CancellationToken>>,
+    /// Sessions whose turn runs here.
+    turns: Mutex<HashMap<SessionId, lanes::Running>>,
     /// A session's task has ended; look again.
     ready: Notify,
     /// Items that are being delivered here.
     delivering: Mutex<HashSet<String>>,
+    /// Items that other nodes deliver.
+    elsewhere: Mutex<HashMap<String, outbox::Elsewhere>>,
     /// An execution of this session was let run or ended.
     stirs: tokio::sync::broadcast::Sender<SessionId>,
     /// How often the store came back after it had been away.
@@ -127,6 +130,7 @@ impl Engine {
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
+            elsewhere: Mutex::new(HashMap::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
             back: tokio::sync::watch::Sender::new(0),
         })
@@ -165,7 +169,11 @@ impl Engine {
     fn rename(&self, boot: BootId) {
         *self.boot.lock().unwrap_or_else(PoisonError::into_inner) = boot;
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.values().for_each(CancellationToken::cancel);
+        turns.values().for_each(|running| running.stop.cancel());
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, HashMap<String, outbox::Elsewhere>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn channel(&self, surface: &str) -> Option<&Arc<dyn Channel>> {
@@ -175,8 +183,8 @@ impl Engine {
     /// Cancels the turn of a session that runs here, if one does.
     fn interrupt(&self, session: &SessionId) {
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(token) = turns.get(session) {
-            token.cancel();
+        if let Some(running) = turns.get(session) {
+            running.stop.cancel();
         }
     }
 }

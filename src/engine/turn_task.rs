@@ -10,40 +10,33 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Engine, LedgerError, effects, lanes, nodes};
-use crate::core::budget::ChainLeft;
-use crate::core::execution::Execution;
+use super::lanes::{self, Seat};
+use super::log::{self, Log};
+use super::{Engine, LedgerError, effects, nodes};
 use crate::core::id::{EntryNo, Nonce};
-use crate::core::ledger::row::{Chain, Head, Live, RowType, Summary, Turn as TurnRow};
+use crate::core::ledger::Refusal;
+use crate::core::ledger::row::Turn as TurnRow;
 use crate::core::ledger::session::{
     Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
 };
-use crate::core::ledger::{Aggregate, Key, Refusal};
-use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
+use crate::core::limits::RENEW_MS;
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
-use crate::core::transcript::{Call, Entry, Origin};
+use crate::core::transcript::{Body, Call, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::failpoint;
 use crate::ports::{Progress, StoreError};
 use crate::tools::{self, Tool, Wiring};
 
-/// A forgotten chain is a spent one.
-const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
-
 type Calls = FuturesUnordered<BoxFuture<'static, Input>>;
 type Asked<'a> = Option<BoxFuture<'a, Input>>;
 
 /// Runs the turn to its commit, its release, or until somebody else has its lane.
-pub(super) async fn run(
-    engine: &Arc<Engine>,
-    token: Token,
-    turn: TurnRow,
-    stop: &CancellationToken,
-) {
+pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &CancellationToken) {
+    let engine = seat.engine();
     let mut tries = 0;
     let log = loop {
         match Log::load(engine, &token, &turn).await {
@@ -63,7 +56,7 @@ pub(super) async fn run(
         }
     };
     let declared = tools::toolbox(&engine.settings.agent.wiring).into();
-    let task = Task { engine, token, turn, declared, log };
+    let task = Task { seat, engine, token, turn, declared, log };
     task.show(Progress::Began {
         turn: task.turn.no,
         synthetic: task.turn.origin == Origin::Synthetic,
@@ -72,43 +65,6 @@ pub(super) async fn run(
     tracing::debug!(session.id = %task.token.session, turn.no = task.turn.no, ended = ?ended,
         "a turn ended here");
     task.show(Progress::Ended);
-}
-
-/// The log as the model reads it, besides the open turn's.
-struct Log {
-    summary: Option<String>,
-    before: Vec<(EntryNo, Entry)>,
-    own: Vec<(EntryNo, Entry)>,
-    chain: ChainLeft,
-}
-
-impl Log {
-    async fn load(engine: &Engine, token: &Token, turn: &TurnRow) -> Result<Self, StoreError> {
-        let aggregate = Aggregate::Session(token.session.clone());
-        let keys = [Key::head(), Key::summary(), Key::chain(turn.chain)];
-        let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-        let head = rows.first().cloned().flatten().as_ref().and_then(Head::of).cloned();
-        let summary = rows.get(1).cloned().flatten().as_ref().and_then(Summary::of).cloned();
-        let chain = rows.get(2).cloned().flatten().as_ref().and_then(Chain::of).cloned();
-        let from = head.map_or(0, |head| head.log_from);
-        let numbers: Vec<EntryNo> = (from..turn.base + turn.len).collect();
-        let mut entries = vec![];
-        for page in numbers.chunks(KEYS_PER_LOAD_MAX) {
-            let keys: Vec<Key> = page.iter().map(|no| Key::entry(*no)).collect();
-            let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-            entries.extend(page.iter().zip(rows).filter_map(|(no, row)| {
-                let entry = row.as_ref().and_then(Entry::of)?;
-                Some((*no, entry.clone()))
-            }));
-        }
-        let own = entries.split_off(entries.partition_point(|(no, _)| *no < turn.base));
-        let chain = chain.as_ref().map_or(SPENT, left);
-        Ok(Self { summary: summary.map(|summary| summary.text), before: entries, own, chain })
-    }
-}
-
-fn left(chain: &Chain) -> ChainLeft {
-    ChainLeft { wakes: chain.wakes, tokens: chain.tokens, spawns: chain.spawns }
 }
 
 /// How a turn ended here.
@@ -121,6 +77,7 @@ enum Ended {
 }
 
 struct Task<'a> {
+    seat: &'a Seat,
     engine: &'a Arc<Engine>,
     token: Token,
     turn: TurnRow,
@@ -292,6 +249,7 @@ impl Task<'_> {
         let Ok(nonce) = Nonce::new(lanes::nonce(self.engine)) else {
             return Act::Ended(Ended::Lost);
         };
+        let progressed = new.iter().any(|new| matches!(new.body, Body::Model { .. }));
         let new = new.into_iter().map(|new| New { body: new.body, collect: new.collect });
         let append = Append {
             token: self.token.clone(),
@@ -303,8 +261,11 @@ impl Task<'_> {
         };
         match self.insist(&append).await {
             Ok(appended) => {
+                if progressed {
+                    self.seat.share();
+                }
                 *chain = appended.chain.no;
-                let chain = left(&appended.chain);
+                let chain = log::left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
             }
             Err(error) => self.lost(&error).await,
@@ -386,7 +347,7 @@ impl Task<'_> {
     /// that the log lost can make the model forget running work.
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
         let agent = &self.engine.settings.agent;
-        let live = live(self.engine, &self.token).await?;
+        let live = log::live(self.engine, &self.token.session).await?;
         let families = families(&agent.wiring);
         let system = prompt::system(&PromptParts {
             instructions: &agent.instructions,
@@ -467,18 +428,4 @@ enum Act {
     Ask(Request),
     Input(Input),
     Ended(Ended),
-}
-
-/// The executions of a session that are not over, oldest first.
-pub(super) async fn live(engine: &Engine, token: &Token) -> Result<Vec<Execution>, StoreError> {
-    let aggregate = Aggregate::Session(token.session.clone());
-    let rows = engine.ports.store.load(&aggregate, &[Key::live()]).await?.rows;
-    let ids = rows.into_iter().flatten().next().as_ref().and_then(Live::of).cloned();
-    let keys: Vec<Key> = ids.unwrap_or_default().0.iter().map(Key::execution).collect();
-    if keys.is_empty() {
-        return Ok(vec![]);
-    }
-    let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-    let executions = rows.iter().flatten().filter_map(Execution::of);
-    Ok(executions.filter(|execution| !execution.state.is_ended()).cloned().collect())
 }

@@ -185,6 +185,7 @@ pub fn refused(refusal: &Refusal) -> ToolError {
         Refusal::Fenced
         | Refusal::Buried
         | Refusal::Busy(_)
+        | Refusal::Crowd
         | Refusal::Idle
         | Refusal::NotYet(_)
         | Refusal::Ended(_)

@@ -21,6 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("audit", &["*"]),
     ("doctor", &["*"]),
     ("demo", &["*"]),
+    ("load", &["core", "engine", "ports", "store"]),
     ("cli", &["*"]),
     ("lib", &["*"]),
     ("main", &["*"]),

@@ -9,6 +9,7 @@ mod demo;
 mod engine;
 mod faults;
 mod idle;
+mod load;
 mod model;
 mod watch;
 

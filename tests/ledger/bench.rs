@@ -237,9 +237,13 @@ impl Bench {
     }
 
     pub(super) fn try_claim(&mut self, by: &str) -> Result<Claimed, Refusal> {
+        self.try_claim_of(by, false)
+    }
+
+    pub(super) fn try_claim_of(&mut self, by: &str, alone: bool) -> Result<Claimed, Refusal> {
         let claim = ClaimId::new(self.fresh("claim")).unwrap();
         let nonce = Nonce::new(self.fresh("k")).unwrap();
-        self.run(&Claim { session: session(), boot: boot(by), claim, nonce })
+        self.run(&Claim { session: session(), boot: boot(by), alone, claim, nonce })
     }
 
     pub(super) fn claim(&mut self, by: &str) -> Token {

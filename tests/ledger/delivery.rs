@@ -354,7 +354,8 @@ fn b108_a_dead_holder_does_not_keep_the_session_busy() {
     bench.claim("a");
     assert!(matches!(bench.try_claim("b"), Err(Refusal::Busy(_))));
     bench.pass(LEASE_MS);
-    bench.claim("b");
+    let token = bench.claim("b");
+    bench.ask(&token, &["look"]);
     // Where one boot holds the store, the lane of any other is void at once.
     bench.sole_boot = Some(boot("c"));
     let token = bench.claim("c");

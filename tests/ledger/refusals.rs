@@ -7,10 +7,10 @@ use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::node::{Beat, Bury, ForgetNode};
 use dogwatch::core::ledger::session::{
     Accept, Adopt, Allowance, Append, Cancel, Claimed, Commit, Compact, Complete, DoneItem,
-    FailItem, HomeLost, LeaseItem, Overdue, Release, Renew, Retry, Started, Token, Why,
+    FailItem, HomeLost, LeaseItem, Overdue, Release, Released, Renew, Retry, Started, Token, Why,
 };
 use dogwatch::core::limits::{
-    BACKOFF_FIRST_MS, DEDUPE_KEYS_MAX, LEASE_MS, MESSAGE_BYTES_MAX, SETTLE_MS,
+    BACKOFF_FIRST_MS, CROWD_ATTEMPTS_MAX, DEDUPE_KEYS_MAX, LEASE_MS, MESSAGE_BYTES_MAX, SETTLE_MS,
 };
 use dogwatch::core::transcript::{Body, Notice};
 
@@ -22,6 +22,31 @@ fn nobody() -> ExecutionId {
 
 fn done() -> Outcome {
     outcome(Status::Completed, "exit 0")
+}
+
+#[test]
+fn what_vanished_more_than_once_is_tried_only_alone() {
+    let mut bench = Bench::new();
+    bench.say("hello");
+    for _ in 0..CROWD_ATTEMPTS_MAX {
+        bench.claim("a");
+        bench.pass(LEASE_MS);
+    }
+    assert_eq!(bench.try_claim("a"), Err(Refusal::Crowd));
+    assert_eq!(bench.turn(1).attempt, CROWD_ATTEMPTS_MAX, "a refusal counts nothing");
+    assert!(matches!(bench.try_claim_of("a", true), Ok(Claimed::Turn(..))));
+    // Once it answers, whatever it may, others may run beside it again.
+    let Ok(Claimed::Turn(token, _)) = bench.try_claim_of("a", true) else { panic!("not claimed") };
+    bench.ask(&token, &["look"]);
+    bench.pass(LEASE_MS);
+    bench.claim("a");
+    let Ok(Claimed::Turn(token, _)) = bench.try_claim_of("a", true) else { panic!("not claimed") };
+    // What it failed by itself keeps nobody away.
+    let what = "no answer".to_owned();
+    let why = Why::Failed { what, outage: false, retry_after_ms: None };
+    let Ok(Released::Again(at)) = bench.run(&Release { token, why }) else { panic!("given up") };
+    bench.pass(at.since_ms(bench.now));
+    bench.claim("a");
 }
 
 #[test]

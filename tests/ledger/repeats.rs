@@ -34,6 +34,7 @@ fn a_claim_is_answered_with_the_same_lane() {
     let mut bench = Bench::new();
     bench.say("hello");
     let claim = Claim {
+        alone: false,
         session: session(),
         boot: boot("a"),
         claim: ClaimId::new("c").unwrap(),

@@ -32,6 +32,8 @@ pub(crate) struct Driver {
     running: Vec<(u64, u32, Call)>,
     /// It has ended, or noticed that the lane is somebody else's.
     pub(crate) over: bool,
+    /// Nothing else may run in its boot.
+    pub(crate) alone: bool,
 }
 
 fn rules(row: &TurnRow, chain: ChainLeft, resumed: bool) -> Rules {
@@ -57,7 +59,12 @@ fn left(chain: &Chain) -> ChainLeft {
 
 impl Driver {
     /// Goes on from the log, as any node can.
-    pub(crate) fn resume(world: &World, node: usize, token: Token, row: TurnRow) -> Self {
+    pub(crate) fn resume(
+        world: &World,
+        node: usize,
+        alone: bool,
+        (token, row): (Token, TurnRow),
+    ) -> Self {
         let chain = world.chain(&token.session, row.chain);
         let left = chain.as_ref().map_or(ChainLeft { tokens: 0, wakes: 0, spawns: 0 }, left);
         let log = world.log(&token.session, row.base, row.len);
@@ -74,7 +81,14 @@ impl Driver {
             asked: None,
             running: vec![],
             over: false,
+            alone,
         }
+    }
+
+    /// The model has answered since it was claimed.
+    pub(crate) fn progressed(&self, world: &World) -> bool {
+        let turn = world.turn(&self.token.session, self.row.no);
+        turn.is_none_or(|turn| turn.attempt < self.row.attempt)
     }
 
     /// One thing happens.

@@ -29,6 +29,8 @@ pub(super) enum Process {
 pub(super) struct Node {
     pub(super) boot: BootId,
     pub(super) up: bool,
+    /// One turn has this boot for itself.
+    pub(super) alone: bool,
     pub(super) spool: SpoolId,
     pub(super) processes: BTreeMap<Work, Process>,
     pub(super) launches: VecDeque<Work>,
@@ -46,6 +48,7 @@ impl Node {
         Self {
             boot: BootId::new("none").unwrap(),
             up: true,
+            alone: false,
             spool,
             processes: BTreeMap::new(),
             launches: VecDeque::new(),
@@ -114,6 +117,7 @@ impl World {
         self.tell(&format!("start {node} as {boot}"));
         self.nodes[node].boot = boot.clone();
         self.nodes[node].up = true;
+        self.nodes[node].alone = false;
         self.nodes[node].ledgers.clear();
         let spool = Some(self.nodes[node].spool.clone());
         let beat = Beat { boot: boot.clone(), spool };

@@ -124,29 +124,58 @@ impl World {
         if self.drivers.iter().any(|d| d.node == node && d.token.session == session && !d.over) {
             return;
         }
+        // A turn that must be alone has all seats of its boot.
+        if self.nodes[node].alone {
+            return;
+        }
+        self.seats.push(boot.clone());
+        if self.claim_of(node, &session, false) == Err(Ran::Refused(Refusal::Crowd)) {
+            self.count("a claim that must be alone");
+            let others = self.seats.iter().filter(|other| **other == boot).count() > 1
+                || self.drivers.iter().any(|driver| driver.boot == boot && !driver.over);
+            if !others && self.boot(node) == boot {
+                self.nodes[node].alone = true;
+                let alone = self.claim_of(node, &session, true);
+                // A boot that came since knows nothing of it.
+                if self.boot(node) == boot {
+                    self.nodes[node].alone = matches!(alone, Ok(Claimed::Turn(..)));
+                }
+            }
+        }
+        let seat = self.seats.iter().rposition(|seat| *seat == boot).unwrap();
+        self.seats.remove(seat);
+    }
+
+    fn claim_of(&mut self, node: usize, session: &SessionId, alone: bool) -> Result<Claimed, Ran> {
         let claim = Claim {
             session: session.clone(),
-            boot,
+            boot: self.boot(node),
+            alone,
             claim: ClaimId::new(self.fresh()).unwrap(),
             nonce: Nonce::new(format!("k{}", self.fresh())).unwrap(),
         };
         let mut answer = self.run(node, &claim);
         if answer == Err(Ran::Lost) {
             if self.rng.chance(30) || !self.nodes[node].up || self.boot(node) != claim.boot {
-                return;
+                return answer;
             }
             answer = self.run(node, &claim);
         }
-        self.tell(&format!("claim {session} by {node} -> {answer:?}"));
-        match answer {
+        self.tell(&format!("claim {session} by {node}, alone {alone} -> {answer:?}"));
+        match &answer {
             Ok(Claimed::Turn(token, row)) if self.boot(node) == claim.boot => {
-                let driver = Driver::resume(self, node, token, *row);
+                if alone {
+                    self.count("a turn run alone");
+                }
+                let row = row.as_ref().clone();
+                let driver = Driver::resume(self, node, alone, (token.clone(), row));
                 self.drivers.push(driver);
             }
             Err(Ran::Refused(Refusal::NotYet(_))) => self.count("a claim too early"),
             Err(Ran::Refused(Refusal::Busy(_) | Refusal::Idle)) => self.count("a claim refused"),
             Ok(_) | Err(_) => {}
         }
+        answer
     }
 
     pub(super) fn drive(&mut self) {
@@ -155,11 +184,21 @@ impl World {
         }
         let i = self.rng.below(self.drivers.len());
         let mut driver = self.drivers.swap_remove(i);
+        self.seats.push(driver.boot.clone());
         for _ in 0..=self.rng.below(4) {
             if driver.over {
                 break;
             }
             driver.act(self);
+        }
+        let seat = self.seats.iter().rposition(|seat| *seat == driver.boot).unwrap();
+        self.seats.remove(seat);
+        // The model has answered, or another attempt is due: others may run again.
+        if driver.alone && (driver.over || driver.progressed(self)) {
+            driver.alone = false;
+            if self.boot(driver.node) == driver.boot {
+                self.nodes[driver.node].alone = false;
+            }
         }
         // A boot that ended in between has taken its drivers along, where it was alone.
         let alive = self.nodes[driver.node].up && self.boot(driver.node) == driver.boot;

@@ -68,6 +68,8 @@ pub(crate) struct World {
     pub(super) sessions: Vec<SessionId>,
     pub(super) nodes: Vec<Node>,
     pub(super) drivers: Vec<Driver>,
+    /// Boots of the claims and drivers that are just acting.
+    pub(super) seats: Vec<BootId>,
     pub(super) history: History,
     pub(super) keys: BTreeMap<SessionId, Vec<DedupeKey>>,
     /// The operation that runs takes what came and writes nothing else.
@@ -112,6 +114,7 @@ impl World {
             sessions: (0..3).map(|i| SessionId::new(format!("sim/{i}")).unwrap()).collect(),
             nodes: vec![],
             drivers: vec![],
+            seats: vec![],
             history: History::default(),
             keys: BTreeMap::new(),
             only_takes: false,
@@ -182,6 +185,10 @@ impl World {
 
     pub(crate) fn chain(&self, session: &SessionId, no: u64) -> Option<Chain> {
         self.row(session, &Key::chain(no))
+    }
+
+    pub(crate) fn turn(&self, session: &SessionId, no: u64) -> Option<Turn> {
+        self.row(session, &Key::turn(no))
     }
 
     pub(crate) fn log(&self, session: &SessionId, base: u64, len: u64) -> Vec<(u64, Entry)> {

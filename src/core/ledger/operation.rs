@@ -41,6 +41,9 @@ pub enum Refusal {
     /// Another claim holds the lane.
     #[error("the lane is taken until {0:?}")]
     Busy(Timestamp),
+    /// Whoever had it vanished, more than once: only a node where nothing else runs may try again.
+    #[error("it may only be tried while nothing else runs here")]
+    Crowd,
     /// Nothing is ready.
     #[error("nothing is ready")]
     Idle,

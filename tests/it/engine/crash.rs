@@ -3,18 +3,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dogwatch::core::execution::{Execution, State};
-use dogwatch::core::ledger::row::{Turn, TurnState};
+use dogwatch::core::ledger::row::{RowType, Turn, TurnState};
+use dogwatch::core::limits::CROWD_ATTEMPTS_MAX;
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::store::{Settings, Sqlite};
 use dogwatch::watch::Timing;
 
 use super::main_job::waits;
-use crate::support::bot::{Bot, Setup};
+use crate::support::bot::{Bot, Setup, session};
 use crate::support::fake_llm::{Gate, Reply};
 use crate::support::process::{processes_of, said};
 use crate::support::stage::Reaction;
 use crate::support::tap::At;
-use crate::support::wire::{arguments, envelopes, results, trigger};
+use crate::support::wire::{arguments, envelopes, results, trigger, user};
 
 fn is_answer(entry: &Entry) -> bool {
     matches!(entry.body, Body::Model { .. })
@@ -298,6 +299,49 @@ async fn a_bot_that_is_killed_at_any_write_loses_and_doubles_nothing() {
     for write in 0..12 {
         killed_at(write, if write % 2 == 0 { At::Before } else { At::After }).await;
     }
+}
+
+/// How often this chat's only turn was tried since the model last answered in it.
+async fn attempts(bot: &Bot, chat: &str) -> u32 {
+    let rows = bot.rows(chat).await;
+    rows.values().find_map(Turn::of).map_or(0, |turn| turn.attempt)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_takes_the_process_along_takes_no_other_along() {
+    let mut bot = Bot::start().await;
+    let asked = AtomicUsize::new(0);
+    bot.llm.otherwise(move |body| {
+        let deadly = body["messages"].to_string().contains("deadly");
+        let early = !deadly && asked.fetch_add(1, Ordering::Relaxed) < 2;
+        if deadly || early { Reply::stream().stall() } else { Reply::text("Here I am.") }
+    });
+    bot.say_in("deadly", "a deadly one").await;
+    bot.asked(1).await;
+    bot.say_in("other", "are you there?").await;
+    // Twice both run, and both are gone with the process.
+    for seen in [2, 4] {
+        bot.asked(seen).await;
+        bot.crash().await;
+        bot.boot().await;
+    }
+    // From then on each runs alone, so whatever is asked while the process dies is to blame.
+    for no in 5..=8 {
+        let seen = bot.asked(no).await;
+        let people = seen.get(no - 1).map(user).unwrap_or_default();
+        if people.iter().any(|text| text.contains("deadly")) {
+            assert!(attempts(&bot, "other").await <= CROWD_ATTEMPTS_MAX, "tried beside it");
+            bot.crash().await;
+            bot.boot().await;
+        }
+    }
+    let posts = bot.posts(2).await;
+    let of = |chat: &str| posts.iter().find(|post| post.session == session(chat)).unwrap();
+    assert_eq!(of("other").text, "Here I am.");
+    assert!(of("deadly").text.contains("I could not answer"), "{}", of("deadly").text);
+    bot.quiet().await;
+    assert_eq!(bot.llm.seen_now().len(), 5 + 3, "five of the one, three of the other");
+    bot.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,13 +2,13 @@
 //! new turn begins with. Must not know how a turn runs.
 
 use super::take::{self, Made, Selection};
-use super::{Token, end, entry_keys, is_valid, open_turn, open_turn_key, release};
+use super::{Token, ahead, end, entry_keys, is_valid, open_turn, open_turn_key, release};
 use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Address, Execution};
 use crate::core::id::{BootId, ChainNo, ClaimId, Nonce, SessionId, TurnNo};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Lane, Turn, TurnState, Unread};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
-use crate::core::limits::{ATTEMPTS_MAX, LEASE_MS};
+use crate::core::limits::{ATTEMPTS_MAX, CROWD_ATTEMPTS_MAX, LEASE_MS};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Entry, Origin};
 
@@ -21,6 +21,8 @@ pub struct Claim {
     pub session: SessionId,
     /// For whom.
     pub boot: BootId,
+    /// No other turn runs in this boot, and none will before the model has answered.
+    pub alone: bool,
     /// Which try: the same when it is repeated.
     pub claim: ClaimId,
     /// For the notice of a new turn.
@@ -73,6 +75,10 @@ impl Operation for Claim {
         keys
     }
 
+    fn ahead(&self, have: &Working) -> Vec<Key> {
+        ahead::of(have)
+    }
+
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Claimed, Refusal> {
         let head = rows.head();
         if let Some(lane) = &head.lane {
@@ -94,6 +100,12 @@ impl Operation for Claim {
                 let reason = format!("{ATTEMPTS_MAX} attempts did not get through");
                 release::bury(rows, at.now, &reason);
                 return Ok(Claimed::Buried(turn.no));
+            }
+            // A process that dies takes every turn in it along, so what its end says of one turn
+            // is known only when that turn ran alone.
+            let vanished = head.lane.is_some();
+            if vanished && turn.attempt >= CROWD_ATTEMPTS_MAX && !self.alone {
+                return Err(Refusal::Crowd);
             }
             turn.attempt += 1;
             turn

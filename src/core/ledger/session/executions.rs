@@ -1,6 +1,7 @@
 //! What happens to an execution between its registration and its end. Owns its states and who may
 //! report what. Must not know processes.
 
+use super::ahead;
 use super::end::{self, Ending};
 use super::mail::{self, Letter, name};
 use crate::core::arrival::{Arrival, Standing};
@@ -234,6 +235,10 @@ impl Operation for Complete {
 
     fn needs(&self, have: &Working) -> Vec<Key> {
         end::needs(have, &self.execution)
+    }
+
+    fn ahead(&self, have: &Working) -> Vec<Key> {
+        ahead::of(have)
     }
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Completed, Refusal> {

@@ -1,0 +1,91 @@
+//! `dogwatch load`: how much a store bears. Owns driving whole cycles of background work (register,
+//! append, commit, complete, claim) through the ledger with a model that answers at once, and the
+//! same reads and writes straight to the store as a reference of the same run. Must not know which
+//! store it is.
+
+mod drive;
+mod record;
+mod report;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::core::id::IdError;
+use crate::engine::LedgerError;
+use crate::ports::{Clock, Store, StoreError};
+
+pub use self::report::{Latency, Report};
+
+/// Sessions at most.
+pub const SESSIONS_MAX: u32 = 10_000;
+/// Executions of each session in a round, at most.
+pub const EXECUTIONS_MAX: u32 = 10_000;
+/// Measured and reference in turn, so often; the medians are told.
+const ROUNDS: usize = 3;
+
+/// How much is driven.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Sessions, all at once.
+    pub sessions: u32,
+    /// Executions of each, one after the other, in each round.
+    pub executions: u32,
+    /// This process holds the store alone.
+    pub sole: bool,
+}
+
+/// A scratch store that nobody else uses.
+#[derive(Clone)]
+pub struct Scratch {
+    /// It.
+    pub store: Arc<dyn Store>,
+    /// Its time.
+    pub clock: Arc<dyn Clock>,
+    /// What its server has used of processors since it started, in microseconds; `None` where the
+    /// store is in this process.
+    pub cpu_us: Option<CpuOf>,
+}
+
+/// Asks a server what it has used.
+pub type CpuOf = Arc<dyn Fn() -> BoxFuture<'static, Option<u64>> + Send + Sync>;
+
+/// Why nothing was measured.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The ledger refused what it must not refuse, or the store went away.
+    #[error("the load broke off: {0}")]
+    Ledger(#[from] LedgerError),
+    /// The store does not answer.
+    #[error("the load broke off: {0}")]
+    Store(#[from] StoreError),
+    /// A name that is none.
+    #[error("the load broke off: {0}")]
+    Id(#[from] IdError),
+    /// A claim found nothing to do, or a write of the reference conflicted: the store lost a write
+    /// or somebody else uses it.
+    #[error("the load broke off: {0}; does anything else use this store?")]
+    Disturbed(&'static str),
+}
+
+/// Measures. `say` hears in one line what is going on.
+pub async fn run(
+    scratch: Scratch,
+    settings: Settings,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<Report, LoadError> {
+    say("opening the sessions");
+    let mut lab = drive::Lab::open(scratch.clone(), settings).await?;
+    // Also warms up connections and caches.
+    say("recording what one cycle reads and writes");
+    let script = lab.record().await?;
+    let mut rounds = vec![];
+    for round in 1..=ROUNDS {
+        say(&format!("round {round} of {ROUNDS}: through the ledger"));
+        let measured = lab.measure().await?;
+        say(&format!("round {round} of {ROUNDS}: the reference"));
+        let reference = record::replay(&scratch, &script, settings).await?;
+        rounds.push(report::Round { measured, reference });
+    }
+    Ok(Report::of(settings, rounds))
+}
