@@ -56,10 +56,19 @@ impl sim::Place for InRedis {
 }
 
 fn schedules<P: Place + sim::Place + 'static>(seeds: std::ops::Range<u64>, sole: bool) {
+    schedules_at(seeds, sole, |_| P::new());
+}
+
+/// Likewise, each at the place that `at` makes for its seed.
+pub(super) fn schedules_at<P: sim::Place + 'static>(
+    seeds: std::ops::Range<u64>,
+    sole: bool,
+    mut at: impl FnMut(u64) -> P,
+) {
     let mut reach = Reach::default();
     for seed in seeds {
         for runner in [Runner::Engine, Runner::Plain] {
-            reach.add(&schedule(Setting { seed, sole, runner }, Box::new(P::new())));
+            reach.add(&schedule(Setting { seed, sole, runner }, Box::new(at(seed))));
         }
     }
     reach.expect(&[
@@ -98,19 +107,19 @@ fn worlds_of_one_boot_on_disk() {
 }
 
 /// The world waits for the store on this thread; the connection lives on the runtime's.
-fn over_redis(seeds: std::ops::Range<u64>, sole: bool) {
+pub(super) fn beside_a_runtime(test: impl FnOnce()) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
     let _entered = runtime.enter();
-    schedules::<InRedis>(seeds, sole);
+    test();
 }
 
 #[test]
 fn worlds_of_several_nodes_over_redis() {
-    over_redis(30_000..30_020, false);
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_020, false));
 }
 
 #[test]
 fn worlds_of_one_boot_over_redis() {
-    over_redis(30_000..30_040, true);
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_040, true));
 }

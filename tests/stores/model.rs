@@ -105,11 +105,11 @@ struct Schedule<P> {
 }
 
 impl<P: Place> Schedule<P> {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, place: P) -> Self {
         Self {
             dice: Dice::new(seed),
             names: Names::new(),
-            place: P::new(),
+            place,
             model: Model::default(),
             sent: vec![],
             revisions: 0,
@@ -268,9 +268,18 @@ async fn all_members(
 }
 
 async fn run<P: Place>(usual: std::ops::Range<u64>, steps: u64) {
+    run_at(usual, steps, P::new).await;
+}
+
+/// Runs each schedule at a place of its own.
+pub(super) async fn run_at<P: Place>(
+    usual: std::ops::Range<u64>,
+    steps: u64,
+    mut place: impl FnMut() -> P,
+) {
     for seed in seeds(usual) {
         let _replay = Replay(seed);
-        let mut schedule = Schedule::<P>::new(seed);
+        let mut schedule = Schedule::new(seed, place());
         for _ in 0..steps {
             schedule.step().await;
             schedule.compare().await;

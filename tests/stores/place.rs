@@ -15,6 +15,7 @@ use dogwatch::ports::{Member, Store};
 use dogwatch::store::{ManualClock, Memory, Redis, Settings, Sqlite, redis};
 use tempfile::TempDir;
 
+use super::redis_proxy::RedisProxy;
 use super::redis_server::RedisServer;
 
 /// A store and what is left of it when it is closed.
@@ -102,6 +103,9 @@ impl Place for OnDisk {
 /// A store in a real Redis, under a prefix of its own.
 pub(super) struct InRedis {
     pub(super) server: Arc<RedisServer>,
+    /// What stands before it.
+    pub(super) proxy: Option<RedisProxy>,
+    url: String,
     prefix: String,
     store: Option<Arc<Redis>>,
 }
@@ -109,15 +113,27 @@ pub(super) struct InRedis {
 impl InRedis {
     /// An empty store on this server.
     pub(super) fn on(server: Arc<RedisServer>) -> Self {
+        let url = server.url();
+        Self::at(server, None, url)
+    }
+
+    /// Likewise, with a proxy before it.
+    pub(super) fn through(server: Arc<RedisServer>, proxy: RedisProxy) -> Self {
+        let url = proxy.url();
+        Self::at(server, Some(proxy), url)
+    }
+
+    /// Likewise, reached by this URL.
+    pub(super) fn at(server: Arc<RedisServer>, proxy: Option<RedisProxy>, url: String) -> Self {
         static PREFIXES: AtomicU64 = AtomicU64::new(0);
         let prefix = format!("place{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
-        let mut place = Self { server, prefix, store: None };
+        let mut place = Self { server, proxy, url, prefix, store: None };
         place.reopen();
         place
     }
 
     pub(super) fn settings(&self) -> redis::Settings {
-        settings_of(&self.server.url(), &self.prefix)
+        settings_of(&self.url, &self.prefix)
     }
 
     pub(super) fn redis(&self) -> &Redis {

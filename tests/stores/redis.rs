@@ -274,7 +274,7 @@ async fn a_password_is_in_no_error_and_a_user_with_too_few_rights_is_told_which(
 }
 
 /// What is not as it should be.
-async fn complaints(store: &Redis) -> Vec<(&'static str, Verdict)> {
+pub(super) async fn complaints(store: &Redis) -> Vec<(&'static str, Verdict)> {
     let findings = store.health().await;
     assert!(findings.iter().all(|f| f.cure.is_none() == (f.verdict == Verdict::Ok)));
     let bad = findings.into_iter().filter(|finding| finding.verdict != Verdict::Ok);

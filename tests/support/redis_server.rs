@@ -35,6 +35,11 @@ impl RedisServer {
         })
     }
 
+    /// Where its files are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Its socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")

@@ -19,7 +19,7 @@ pub(super) fn explain(address: &Address, doing: &str, error: &RedisError) -> Sto
         return StoreError::Away(words(now));
     }
     let kind = error.kind();
-    if [ErrorKind::UnexpectedReturnType, ErrorKind::Parse].contains(&kind) {
+    if kind == ErrorKind::UnexpectedReturnType {
         return StoreError::Data(words("; is this really Redis?"));
     }
     if kind == ErrorKind::InvalidClientConfig {
@@ -30,10 +30,14 @@ pub(super) fn explain(address: &Address, doing: &str, error: &RedisError) -> Sto
 }
 
 /// What keeps requests from a server, with what to do.
-const UNREACHED: [(ErrorKind, &str); 4] = [
+const UNREACHED: [(ErrorKind, &str); 5] = [
     (
         ErrorKind::Io,
         "; is it running, and reachable from here? What was sent may or may not have happened",
+    ),
+    (
+        ErrorKind::Parse,
+        "; its answer is torn, or it is not Redis. What was sent may or may not have happened",
     ),
     (
         ErrorKind::AuthenticationFailed,
@@ -76,7 +80,10 @@ fn refused(code: &str) -> Option<&'static str> {
             "; not every slot of the cluster has a node: bring the missing node back, or fail it \
              over"
         }
-        "TRYAGAIN" | "ASK" | "MOVED" => "; its slots are being moved",
+        "MOVED" | "ASK" | "TRYAGAIN" => {
+            "; these keys are being moved to another node. If it is always so, the URL names one \
+             node of a cluster: write it as redis-cluster://"
+        }
         "MISCONF" => {
             "; it could not write its data to disk and takes no writes: free some disk space \
              there, and see its log"

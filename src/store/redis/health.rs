@@ -76,7 +76,7 @@ impl Redis {
     ///
     /// Where Redis is not reached the answer is that one finding.
     pub async fn health(&self) -> Vec<Finding> {
-        let infos = match self.infos().await {
+        let infos = match self.infos(cmd("INFO")).await {
             Ok(infos) => infos,
             Err(error) => {
                 let cure = "start Redis, or name another one in the URL of the store";
@@ -88,20 +88,20 @@ impl Redis {
         for info in &infos {
             findings.extend([version(info), role(info), eviction(info), persistence(info)]);
         }
-        findings.push(self.cluster(&infos).await);
+        findings.extend(self.cluster(&infos).await);
         findings.push(self.rights().await);
         findings
     }
 
-    /// One for each server that takes writes.
-    async fn infos(&self) -> RedisResult<Vec<Info>> {
+    /// What each server that takes writes says.
+    async fn infos(&self, question: Cmd) -> RedisResult<Vec<Info>> {
         let (wire, _) = self.line.wire().await?;
         let Wire::Cluster(mut cluster) = wire else {
-            let text = self.line.ask(&cmd("INFO")).await?;
+            let text = self.line.ask(&question).await?;
             return Ok(vec![Info { server: self.line.address.to_string(), text }]);
         };
         let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let answers = cluster.route_command(cmd("INFO"), masters).await?;
+        let answers = cluster.route_command(question, masters).await?;
         let Value::Map(answers) = answers else { return Err(no_answer()) };
         let info = |(server, text): (Value, Value)| {
             Ok(Info { server: String::from_redis_value(server)?, text: text_of(text)? })
@@ -109,24 +109,26 @@ impl Redis {
         answers.into_iter().map(info).collect()
     }
 
-    async fn cluster(&self, infos: &[Info]) -> Finding {
+    async fn cluster(&self, infos: &[Info]) -> Vec<Finding> {
         const CHECK: &str = "cluster";
         let is_one = infos.iter().any(|info| info.get("cluster_enabled") == Some("1"));
         match (&self.line.address.servers, is_one) {
-            (Servers::One(_) | Servers::Sentinel { .. }, false) => Finding::ok(CHECK, "none"),
-            (Servers::One(_) | Servers::Sentinel { .. }, true) => Finding::refuse(
+            (Servers::One(_) | Servers::Sentinel { .. }, false) => {
+                vec![Finding::ok(CHECK, "none")]
+            }
+            (Servers::One(_) | Servers::Sentinel { .. }, true) => vec![Finding::refuse(
                 CHECK,
                 "this server is a node of a cluster",
                 "write the URL as redis-cluster://HOST,HOST",
-            ),
+            )],
             (Servers::Cluster(_), _) => {
                 let mut question = cmd("CLUSTER");
                 question.arg("INFO");
-                match self.line.ask_first::<String>(question).await {
-                    Ok(text) => slots(&Info { server: self.line.address.to_string(), text }),
+                match self.infos(question).await {
+                    Ok(infos) => infos.iter().map(slots).collect(),
                     Err(error) => {
                         let what = self.explain("asking", &error).to_string();
-                        Finding::warn(CHECK, what, "let its user run CLUSTER INFO")
+                        vec![Finding::warn(CHECK, what, "let its user run CLUSTER INFO")]
                     }
                 }
             }
@@ -274,7 +276,8 @@ fn slots(info: &Info) -> Finding {
     const CHECK: &str = "cluster";
     let state = info.get("cluster_state").unwrap_or("unknown");
     let ok = info.get("cluster_slots_ok").and_then(|slots| slots.parse::<u16>().ok());
-    let what = format!("state {state}, {} of {SLOTS} slots served", ok.unwrap_or(0));
+    let ok_count = ok.unwrap_or(0);
+    let what = format!("{} sees state {state}, {ok_count} of {SLOTS} slots served", info.server);
     if state == "ok" && ok == Some(SLOTS) {
         return Finding::ok(CHECK, what);
     }

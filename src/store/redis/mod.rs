@@ -6,10 +6,13 @@
 //! server, the master that sentinels name, or a cluster.
 //!
 //! `Class.durable` asks for nothing here: whether an answered apply is on disk is the server's
-//! setting for all writes alike. `appendfsync always` writes before it answers; `everysec` may lose
-//! the last second (two, on a slow disk) when the machine fails, nothing when only the server is
-//! killed; and a replica that is promoted has lost what had not reached it. `WAITAOF` would ask for
-//! more one by one, but needs Redis 7.2 and holds up whatever shares the connection.
+//! setting for all writes alike. With `appendfsync always` it is, before it is answered. With
+//! `everysec` the last second may be lost (two, on a slow disk) when the machine fails, and when
+//! only the server is killed: while it syncs, it answers what it has not yet written. A replica
+//! that is promoted has lost what had not reached it. What is lost is always the end, never the
+//! middle, and never a part of an apply. `WAITAOF` would ask one by one, but needs Redis 7.2 and
+//! holds up whatever shares the connection.
+//!
 //! `Class.admits` chooses the script: at `maxmemory` what lets new work in is refused whole, what
 //! finishes accepted work is written.
 
