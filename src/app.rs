@@ -20,7 +20,7 @@ use crate::core::redact::Redactor;
 use crate::core::time::Timestamp;
 use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
-use crate::engine::{Agent, Engine, Ports, Restored, Settings};
+use crate::engine::{Agent, Engine, Ports, Settings};
 use crate::model::{self, Chosen, Playbook};
 use crate::ports::{Channel, Clock, ExitSink, Ids, Meter, Store};
 use crate::store::{self, Sqlite, SystemClock, UlidIds};
@@ -330,7 +330,7 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     let console: Arc<dyn Channel> = console;
     let channels = HashMap::from([(console::chat::SURFACE.to_owned(), console)]);
     let engine = rooms.engine(&config, channels, Arc::new(()))?;
-    tell(&engine.start().await?);
+    engine.start().await?;
     let desk = Arc::new(FrontDesk(Arc::clone(&engine)));
     let (clock, ids) = (Arc::clone(&rooms.clock), Arc::clone(&rooms.ids));
     let reach = console::Reach { desk, clock, ids, stopped: rooms.stopped.clone() };
@@ -338,15 +338,4 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     engine.shut_down().await;
     rooms.close().await;
     Ok(end?)
-}
-
-/// Logs what a start found.
-pub(crate) fn tell(restored: &Restored) {
-    tracing::info!(
-        boots.buried = restored.buried,
-        executions.adopted = restored.adopted,
-        executions.ended = restored.ended,
-        spool.unknown = restored.unknown.len(),
-        "started"
-    );
 }

@@ -71,7 +71,7 @@ pub async fn run(config: Config) -> Result<bool> {
     let closed = CancellationToken::new();
     tracing::info!(http.address = %server.address(), "serves");
     let serving = rooms.tasks.spawn(server.serve(reach, closed.clone()));
-    app::tell(&engine.start().await?);
+    engine.start().await?;
     lookout.enter(Stage::Working);
     rooms.stopped.cancelled().await;
     lookout.enter(Stage::Ending);
