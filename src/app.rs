@@ -6,12 +6,12 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{self, Color, Config, LogFormat, ModelConfig};
+use crate::config::{self, Color, Config, LogFormat, ModelConfig, RedisConfig};
 use crate::console::{self, AtEnd, ChatName, End, Mode};
 use crate::core::budget::Limits;
 use crate::core::id::{BootId, Principal};
@@ -23,7 +23,8 @@ use crate::engine::home::Exits;
 use crate::engine::{Agent, Engine, Ports, Settings};
 use crate::model::{self, Chosen, Playbook};
 use crate::ports::{Channel, Clock, ExitSink, Ids, Meter, Store};
-use crate::store::{self, Sqlite, SystemClock, UlidIds};
+use crate::store::redis::health::{Finding, Verdict};
+use crate::store::{self, Redis, Sqlite, SystemClock, UlidIds};
 use crate::telemetry::Sink;
 use crate::tools::Wiring;
 use crate::watch::{self, Watch};
@@ -58,8 +59,55 @@ pub fn redactor(config: &Config) -> Redactor {
 }
 
 /// Where the embedded store is.
-pub fn store_settings(config: &Config) -> store::Settings {
+fn sqlite_settings(config: &Config) -> store::Settings {
     store::Settings { path: config.store_path.clone() }
+}
+
+/// Where the shared store is.
+fn redis_settings(redis: &RedisConfig) -> Result<store::redis::Settings> {
+    let read = |path: &PathBuf| {
+        let what = || format!("{} cannot be read: check [store] ca", path.display());
+        std::fs::read(path).with_context(what)
+    };
+    Ok(store::redis::Settings {
+        url: redis.url.clone(),
+        prefix: redis.prefix.clone(),
+        ca: redis.ca.as_ref().map(read).transpose()?,
+    })
+}
+
+/// Can a store be made of the configuration? Asks nobody.
+pub fn check_store(config: &Config) -> Result<()> {
+    let shared = config.redis.as_ref().map(redis_settings).transpose()?;
+    Ok(shared.map_or(Ok(()), |shared| shared.is_usable())?)
+}
+
+/// The shared store, not asked anything yet.
+pub fn redis(redis: &RedisConfig) -> Result<Redis> {
+    Ok(Redis::open(&redis_settings(redis)?)?)
+}
+
+/// The store, to be written: the embedded one alone, the shared one beside others. Also answers
+/// what somebody should know about it.
+async fn open_store(config: &Config) -> Result<(Arc<dyn Store>, Vec<Finding>)> {
+    let Some(shared) = &config.redis else {
+        return Ok((Arc::new(Sqlite::open(&sqlite_settings(config))?), vec![]));
+    };
+    let store = redis(shared)?;
+    let mut findings = store.health().await;
+    findings.retain(|finding| finding.verdict != Verdict::Ok);
+    for Finding { what, cure, verdict, .. } in &findings {
+        ensure!(*verdict != Verdict::Refuse, "{what}: {}", cure.unwrap_or_default());
+    }
+    Ok((Arc::new(store), findings))
+}
+
+/// The store, to be read beside whoever writes it.
+pub fn open_to_read(config: &Config) -> Result<Arc<dyn Store>> {
+    Ok(match &config.redis {
+        Some(shared) => Arc::new(redis(shared)?),
+        None => Arc::new(Sqlite::open_read_only(&sqlite_settings(config))?),
+    })
 }
 
 /// Drives a scratch store of the configured kind, which goes with the run.
@@ -246,7 +294,7 @@ pub fn program() -> Result<PathBuf> {
 /// What every bot is made of, opened in order.
 pub(crate) struct Rooms {
     /// Everything is kept here.
-    pub(crate) store: Arc<Sqlite>,
+    pub(crate) store: Arc<dyn Store>,
     _log: telemetry::Guard,
     /// The store's time.
     pub(crate) clock: Arc<dyn Clock>,
@@ -267,8 +315,11 @@ impl Rooms {
     /// The store first: whoever finds it held has touched nothing else.
     pub(crate) async fn open(config: &Config, log_to: Sink) -> Result<Self> {
         config.scripts_allowed()?;
-        let store = Arc::new(Sqlite::open(&store_settings(config))?);
+        let (store, findings) = open_store(config).await?;
         let log = log(config, log_to)?;
+        for Finding { check, what, cure, .. } in findings {
+            tracing::warn!(store.check = check, cure, "{what}");
+        }
         let now = store.now().await?;
         #[cfg(feature = "failpoints")]
         let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
@@ -291,7 +342,7 @@ impl Rooms {
         meter: Arc<dyn Meter>,
     ) -> Result<Arc<Engine>> {
         let ports = Ports {
-            store: Arc::<Sqlite>::clone(&self.store),
+            store: Arc::clone(&self.store),
             clock: Arc::clone(&self.clock),
             ids: Arc::clone(&self.ids),
             model: Arc::<Chosen>::clone(&self.model),
@@ -301,7 +352,8 @@ impl Rooms {
         };
         let settings = Settings {
             boot: BootId::new(self.ids.fresh())?,
-            sole: true,
+            // The embedded store is this process's alone.
+            sole: config.redis.is_none(),
             agent: agent(config)?,
             grace_ms: config.watch.grace_ms,
             turns_max: TURNS_MAX,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::config::{self, Config, ModelConfig};
+use crate::config::{self, Config, ModelConfig, RedisConfig};
 use crate::core::message::{Message, Request};
 use crate::ports::{Model, Store};
-use crate::store::Sqlite;
+use crate::store::redis::health::{Finding, Verdict};
 use crate::{app, audit, watch};
 
 /// A model that is asked one word answers within this, or it is said to be away.
@@ -140,12 +140,15 @@ fn writable(path: &Path) -> std::io::Result<()> {
 }
 
 async fn store(checkup: &mut Checkup, config: &Config) {
+    if let Some(shared) = &config.redis {
+        return redis(checkup, config, shared).await;
+    }
     let path = config.store_path.display();
     if !config.store_path.exists() {
         checkup.ok("store", format!("{path} will be made at the first start"));
         return;
     }
-    let store = match Sqlite::open_read_only(&app::store_settings(config)) {
+    let store = match app::open_to_read(config) {
         Ok(store) => store,
         Err(error) => return checkup.add("store", Grade::Failed, error.to_string(), None),
     };
@@ -156,7 +159,29 @@ async fn store(checkup: &mut Checkup, config: &Config) {
             return checkup.add("store", Grade::Failed, error.to_string(), cure);
         }
     }
-    match audit::strangers(config, &store).await {
+    spool_entries(checkup, config, &*store).await;
+}
+
+async fn redis(checkup: &mut Checkup, config: &Config, shared: &RedisConfig) {
+    let store = match app::redis(shared) {
+        Ok(store) => store,
+        Err(error) => return checkup.add("store", Grade::Failed, error.to_string(), None),
+    };
+    for Finding { check, verdict, what, cure } in store.health().await {
+        let grade = match verdict {
+            Verdict::Ok => Grade::Ok,
+            Verdict::Warn => Grade::Warning,
+            Verdict::Refuse => Grade::Failed,
+        };
+        checkup.add("store", grade, format!("{check}: {what}"), cure);
+    }
+    if checkup.is_well() {
+        spool_entries(checkup, config, &store).await;
+    }
+}
+
+async fn spool_entries(checkup: &mut Checkup, config: &Config, store: &dyn Store) {
+    match audit::strangers(config, store).await {
         Ok(strangers) if strangers.is_empty() => {}
         Ok(strangers) => {
             let what = format!("not in the store: {}", strangers.join("\n"));

@@ -11,13 +11,13 @@ use super::environment::{Lookup, config_file, path, state_dir};
 use super::problem::Problem;
 use super::raw::{
     RawColor, RawConfig, RawConsole, RawFormat, RawHttp, RawLimits, RawLog, RawModel, RawModelKind,
-    RawSandbox, RawWatch,
+    RawSandbox, RawStore, RawStoreKind, RawWatch,
 };
-use super::secret::SecretRef;
+use super::secret::{SecretRef, UrlRef};
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, Sandbox, WatchConfig, agents,
+    OpenAiConfig, RedisConfig, Sandbox, WatchConfig, agents,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
@@ -27,6 +27,7 @@ use crate::core::nearest::echo;
 
 const BASE_URL: &str = "https://api.openai.com/v1";
 const FILTER: &str = "info";
+const PREFIX: &str = "dogwatch:";
 const BIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7878);
 
 /// One file being checked.
@@ -157,6 +158,7 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
     Some(Config {
         file: checking.source.map(|source| source.file().to_owned()),
         store_path: store_path.unwrap_or_else(|| data_dir.join("dogwatch.db")),
+        redis: redis(&raw.store, checking),
         model: model(&raw.model, checking),
         watch: watch(&raw.watch, &data_dir, checking),
         limits,
@@ -167,6 +169,50 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         agents,
         data_dir,
     })
+}
+
+/// Where the store is kept in Redis, if it is.
+fn redis(raw: &RawStore, checking: &mut Checking<'_>) -> Option<RedisConfig> {
+    let base = checking.base.clone();
+    let prefix = checking.line("store.prefix", raw.prefix.as_deref());
+    let ca = checking.path("store.ca", raw.ca.as_deref(), &base);
+    match raw.kind.unwrap_or(RawStoreKind::Sqlite) {
+        RawStoreKind::Sqlite => None,
+        RawStoreKind::Redis => Some(RedisConfig {
+            url: redis_url(raw.url.as_ref(), checking).unwrap_or_default(),
+            prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
+            ca,
+        }),
+    }
+}
+
+fn redis_url(given: Option<&UrlRef>, checking: &mut Checking<'_>) -> Option<SecretString> {
+    let key = "store.url";
+    match given {
+        None => {
+            checking.wrong(
+                key,
+                "it is missing, and kind = \"redis\" needs it",
+                "Write for example \"redis://127.0.0.1:6379\".",
+            );
+            None
+        }
+        Some(UrlRef::Secret(reference)) => checking.secret(key, reference),
+        Some(UrlRef::Plain(written)) => {
+            let url = checking.line(key, Some(written))?;
+            let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+            // The URL itself is not repeated.
+            if user.is_some_and(|(user, _)| user.contains(':')) || url.contains("pass=") {
+                checking.wrong(
+                    key,
+                    "it carries a password, which is never written into the configuration",
+                    "Put the whole URL where { env = \"NAME\" } or { file = \"path\" } says.",
+                );
+                return None;
+            }
+            Some(url.into())
+        }
+    }
 }
 
 fn model(raw: &RawModel, checking: &mut Checking<'_>) -> ModelConfig {

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::core::policy::{Family, Role};
@@ -33,8 +33,10 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Where dogwatch keeps its data.
     pub data_dir: PathBuf,
-    /// The embedded store's database.
+    /// The embedded store's database; nothing is there where `redis` is set.
     pub store_path: PathBuf,
+    /// The store is kept in Redis.
+    pub redis: Option<RedisConfig>,
     /// The language model.
     pub model: ModelConfig,
     /// Watcher scripts.
@@ -51,6 +53,17 @@ pub struct Config {
     pub agent: String,
     /// Every agent, at least one, by name.
     pub agents: Vec<Agent>,
+}
+
+/// A store in Redis.
+#[derive(Debug, Clone)]
+pub struct RedisConfig {
+    /// Which servers, with user and password; read by the store.
+    pub url: SecretString,
+    /// What stands before each key.
+    pub prefix: String,
+    /// The certificate authority of the servers as PEM, where the system does not know it.
+    pub ca: Option<PathBuf>,
 }
 
 /// The language model.
@@ -212,6 +225,7 @@ impl Config {
     /// Every secret it holds, so that each can be taken out of logs and posts.
     pub fn secrets(&self) -> Vec<SecretString> {
         let mut secrets: Vec<_> = self.http.token.iter().cloned().collect();
+        secrets.extend(self.redis.iter().filter_map(RedisConfig::password));
         match &self.model {
             ModelConfig::OpenAi(openai) => {
                 let headers = openai.headers.iter().map(|(_, secret)| secret);
@@ -220,6 +234,18 @@ impl Config {
             ModelConfig::Scripted { .. } => {}
         }
         secrets
+    }
+}
+
+impl RedisConfig {
+    /// The password in the URL, as it is written there.
+    fn password(&self) -> Option<SecretString> {
+        let url = self.url.expose_secret();
+        let (_, rest) = url.split_once("://")?;
+        let of_user = rest.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+        let of_query = rest.split_once("pass=").map(|(_, pass)| pass.split('&').next());
+        let password = of_user.map(|(_, password)| password).or(of_query.flatten())?;
+        Some(password.to_owned()).filter(|password| !password.is_empty()).map(Into::into)
     }
 }
 

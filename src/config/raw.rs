@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::secret::SecretRef;
+use super::secret::{SecretRef, UrlRef};
 
 /// `dogwatch.toml`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -19,7 +19,7 @@ pub(super) struct RawConfig {
     pub(super) agents_dir: Option<String>,
     /// The agent that answers.
     pub(super) agent: Option<String>,
-    /// The embedded store.
+    /// The store.
     pub(super) store: RawStore,
     /// The language model.
     pub(super) model: RawModel,
@@ -35,12 +35,30 @@ pub(super) struct RawConfig {
     pub(super) log: RawLog,
 }
 
+/// What sort of store.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawStoreKind {
+    /// A file of one process.
+    Sqlite,
+    /// Shared by several processes.
+    Redis,
+}
+
 /// `[store]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawStore {
+    /// What sort of store.
+    pub(super) kind: Option<RawStoreKind>,
     /// The database file. Relative to the data directory.
     pub(super) path: Option<String>,
+    /// Where Redis is.
+    pub(super) url: Option<UrlRef>,
+    /// What stands before each key in Redis.
+    pub(super) prefix: Option<String>,
+    /// The certificate authority of Redis as PEM. Relative to this file.
+    pub(super) ca: Option<String>,
 }
 
 /// What sort of model.

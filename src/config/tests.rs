@@ -243,6 +243,32 @@ fn a_secret_may_be_in_a_file_beside_the_configuration() {
 }
 
 #[test]
+fn a_store_in_redis_has_a_url_whose_password_is_not_written_down() {
+    let store = |rest: &str| format!("[store]\nkind = \"redis\"\n{rest}");
+    let plain = Files::new(&store("url = \"redis://ops@127.0.0.1/1\"\nca = \"ca.pem\"\n"));
+    let redis = plain.load().unwrap().redis.unwrap();
+    assert_eq!(redis.url.expose_secret(), "redis://ops@127.0.0.1/1");
+    assert_eq!((redis.prefix.as_str(), redis.ca.is_some()), ("dogwatch:", true));
+    assert!(plain.load().unwrap().secrets().is_empty());
+    let file = Files::new(&store("prefix = \"b:\"\nurl = { file = \"url\" }\n"))
+        .with("url", "redis://ops:hush@h\n")
+        .load()
+        .unwrap();
+    assert_eq!(file.secrets()[0].expose_secret(), "hush");
+    assert!(!format!("{file:?}").contains("hush"));
+    for written in ["redis://:hush@h", "unix:///s?pass=hush"] {
+        let words = errors(&store(&format!("url = \"{written}\"\n")));
+        assert!(words.contains("store.url: it carries a password"), "{words}");
+        assert!(!words.contains("hush"), "{words}");
+    }
+    assert!(errors(&store("")).contains("store.url: it is missing"));
+    assert!(errors(&store("url = 7\n")).contains("a URL"));
+    // Who does not use it need not have it.
+    let other = "[store]\nurl = { env = \"NO_SUCH_URL\" }\n";
+    assert!(Files::new(other).load().unwrap().redis.is_none());
+}
+
+#[test]
 fn paths_are_absolute_and_say_what_they_are_relative_to() {
     let files = Files::new(
         "data_dir = \"state\"\n[store]\npath = \"x.db\"\n[log]\nfile = \"~/x.log\"\n\
