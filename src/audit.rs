@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::core::ledger::audit::{Balance, Snapshot, audit};
 use crate::core::ledger::{Aggregate, Key};
 use crate::ports::Store;
+use crate::store::Chosen;
 use crate::watch;
 
 /// Rows or aggregates read at a time.
@@ -117,19 +118,23 @@ pub async fn strangers(config: &Config, store: &dyn Store) -> Result<Vec<String>
 
 /// Audits the store of this configuration.
 pub async fn run(config: &Config) -> Result<Audit> {
-    ensure!(
-        config.redis.is_some() || config.store_path.exists(),
-        "there is no store at {}; start dogwatch once, or name the configuration that it runs with",
-        config.store_path.display()
-    );
-    let store = &*app::open_to_read(config)?;
-    let mut found = Audit { strangers: strangers(config, store).await?, ..Audit::default() };
+    let choice = app::store_choice(config)?;
+    if let Some(file) = choice.file() {
+        ensure!(
+            file.exists(),
+            "there is no store at {}; start dogwatch once, or name the configuration that it runs \
+             with",
+            file.display()
+        );
+    }
+    let store = Chosen::look(&choice)?.rows();
+    let mut found = Audit { strangers: strangers(config, &*store).await?, ..Audit::default() };
     let mut after: Option<Aggregate> = None;
     loop {
         let page = store.aggregates(after.as_ref(), PAGE).await?;
         for aggregate in &page {
             if let Some(session) = aggregate.session() {
-                let mut balance = audit(&read(store, aggregate).await?);
+                let mut balance = audit(&read(&*store, aggregate).await?);
                 for fault in &mut balance.faults {
                     *fault = format!("{session}: {fault}");
                 }

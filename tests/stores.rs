@@ -12,7 +12,6 @@ mod stores {
     mod pages;
     mod place;
     mod redis;
-    mod redis_bot;
     #[path = "../support/redis_cluster.rs"]
     mod redis_cluster;
     mod redis_crash;

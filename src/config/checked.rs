@@ -13,11 +13,11 @@ use super::raw::{
     RawColor, RawConfig, RawConsole, RawFormat, RawHttp, RawLimits, RawLog, RawModel, RawModelKind,
     RawSandbox, RawStore, RawStoreKind, RawWatch,
 };
-use super::secret::{SecretRef, UrlRef};
+use super::secret::SecretRef;
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, RedisConfig, Sandbox, WatchConfig, agents,
+    OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
@@ -27,7 +27,6 @@ use crate::core::nearest::echo;
 
 const BASE_URL: &str = "https://api.openai.com/v1";
 const FILTER: &str = "info";
-const PREFIX: &str = "dogwatch:";
 const BIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7878);
 
 /// One file being checked.
@@ -151,14 +150,12 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         );
         return None;
     };
-    let store_path = checking.path("store.path", raw.store.path.as_deref(), &data_dir);
+    let store = store(&raw.store, &data_dir, checking);
     let limits = limits(&raw.limits, None, checking);
     let agents = agents::read(raw.agents_dir.as_deref(), limits, checking);
     let agent = agents::answering(raw.agent.as_deref(), &agents, checking);
     Some(Config {
         file: checking.source.map(|source| source.file().to_owned()),
-        store_path: store_path.unwrap_or_else(|| data_dir.join("dogwatch.db")),
-        redis: redis(&raw.store, checking),
         model: model(&raw.model, checking),
         watch: watch(&raw.watch, &data_dir, checking),
         limits,
@@ -168,49 +165,36 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         agent,
         agents,
         data_dir,
+        store: store?,
     })
 }
 
-/// Where the store is kept in Redis, if it is.
-fn redis(raw: &RawStore, checking: &mut Checking<'_>) -> Option<RedisConfig> {
+fn store(raw: &RawStore, data_dir: &Path, checking: &mut Checking<'_>) -> Option<StoreConfig> {
     let base = checking.base.clone();
+    let path = checking.path("store.path", raw.path.as_deref(), data_dir);
     let prefix = checking.line("store.prefix", raw.prefix.as_deref());
+    if prefix.as_ref().is_some_and(|prefix| prefix.contains(['{', '}'])) {
+        let cure = "Leave braces out: Redis gives them a meaning in keys.";
+        checking.wrong("store.prefix", "it has a brace", cure);
+    }
     let ca = checking.path("store.ca", raw.ca.as_deref(), &base);
     match raw.kind.unwrap_or(RawStoreKind::Sqlite) {
-        RawStoreKind::Sqlite => None,
-        RawStoreKind::Redis => Some(RedisConfig {
-            url: redis_url(raw.url.as_ref(), checking).unwrap_or_default(),
-            prefix: prefix.unwrap_or_else(|| PREFIX.to_owned()),
-            ca,
-        }),
-    }
-}
-
-fn redis_url(given: Option<&UrlRef>, checking: &mut Checking<'_>) -> Option<SecretString> {
-    let key = "store.url";
-    match given {
-        None => {
-            checking.wrong(
-                key,
-                "it is missing, and kind = \"redis\" needs it",
-                "Write for example \"redis://127.0.0.1:6379\".",
-            );
-            None
+        RawStoreKind::Sqlite => {
+            Some(StoreConfig::Sqlite { path: path.unwrap_or_else(|| data_dir.join("dogwatch.db")) })
         }
-        Some(UrlRef::Secret(reference)) => checking.secret(key, reference),
-        Some(UrlRef::Plain(written)) => {
-            let url = checking.line(key, Some(written))?;
-            let user = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-            // The URL itself is not repeated.
-            if user.is_some_and(|(user, _)| user.contains(':')) || url.contains("pass=") {
+        RawStoreKind::Redis => {
+            // A secret is fetched only by who uses it.
+            let Some(url) = &raw.url else {
                 checking.wrong(
-                    key,
-                    "it carries a password, which is never written into the configuration",
-                    "Put the whole URL where { env = \"NAME\" } or { file = \"path\" } says.",
+                    "store.url",
+                    "it is missing, and kind = \"redis\" needs it",
+                    "Write url = { env = \"DOGWATCH_REDIS_URL\" }, for example.",
                 );
                 return None;
-            }
-            Some(url.into())
+            };
+            let url = checking.secret("store.url", url)?;
+            let prefix = prefix.unwrap_or_else(|| "dogwatch:".to_owned());
+            Some(StoreConfig::Redis { url, prefix, ca })
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::core::policy::{Family, Role};
@@ -33,10 +33,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Where dogwatch keeps its data.
     pub data_dir: PathBuf,
-    /// The embedded store's database; nothing is there where `redis` is set.
-    pub store_path: PathBuf,
-    /// The store is kept in Redis.
-    pub redis: Option<RedisConfig>,
+    /// Where everything is kept.
+    pub store: StoreConfig,
     /// The language model.
     pub model: ModelConfig,
     /// Watcher scripts.
@@ -55,15 +53,23 @@ pub struct Config {
     pub agents: Vec<Agent>,
 }
 
-/// A store in Redis.
+/// Where everything is kept.
 #[derive(Debug, Clone)]
-pub struct RedisConfig {
-    /// Which servers, with user and password; read by the store.
-    pub url: SecretString,
-    /// What stands before each key.
-    pub prefix: String,
-    /// The certificate authority of the servers as PEM, where the system does not know it.
-    pub ca: Option<PathBuf>,
+pub enum StoreConfig {
+    /// One file, for one bot.
+    Sqlite {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Redis, for several bots.
+    Redis {
+        /// Where it is, with its user and password.
+        url: SecretString,
+        /// Stands before each key.
+        prefix: String,
+        /// The certificate authority of its servers, where the system does not know it.
+        ca: Option<PathBuf>,
+    },
 }
 
 /// The language model.
@@ -225,7 +231,6 @@ impl Config {
     /// Every secret it holds, so that each can be taken out of logs and posts.
     pub fn secrets(&self) -> Vec<SecretString> {
         let mut secrets: Vec<_> = self.http.token.iter().cloned().collect();
-        secrets.extend(self.redis.iter().filter_map(RedisConfig::password));
         match &self.model {
             ModelConfig::OpenAi(openai) => {
                 let headers = openai.headers.iter().map(|(_, secret)| secret);
@@ -233,19 +238,11 @@ impl Config {
             }
             ModelConfig::Scripted { .. } => {}
         }
+        match &self.store {
+            StoreConfig::Sqlite { .. } => {}
+            StoreConfig::Redis { url, .. } => secrets.extend([url.clone()]),
+        }
         secrets
-    }
-}
-
-impl RedisConfig {
-    /// The password in the URL, as it is written there.
-    fn password(&self) -> Option<SecretString> {
-        let url = self.url.expose_secret();
-        let (_, rest) = url.split_once("://")?;
-        let of_user = rest.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
-        let of_query = rest.split_once("pass=").map(|(_, pass)| pass.split('&').next());
-        let password = of_user.map(|(_, password)| password).or(of_query.flatten())?;
-        Some(password.to_owned()).filter(|password| !password.is_empty()).map(Into::into)
     }
 }
 

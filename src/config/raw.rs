@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::secret::{SecretRef, UrlRef};
+use super::secret::SecretRef;
 
 /// `dogwatch.toml`.
 #[derive(Default, Deserialize, JsonSchema)]
@@ -19,7 +19,7 @@ pub(super) struct RawConfig {
     pub(super) agents_dir: Option<String>,
     /// The agent that answers.
     pub(super) agent: Option<String>,
-    /// The store.
+    /// Where everything is kept.
     pub(super) store: RawStore,
     /// The language model.
     pub(super) model: RawModel,
@@ -35,16 +35,6 @@ pub(super) struct RawConfig {
     pub(super) log: RawLog,
 }
 
-/// What sort of store.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawStoreKind {
-    /// A file of one process.
-    Sqlite,
-    /// Shared by several processes.
-    Redis,
-}
-
 /// `[store]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -53,12 +43,22 @@ pub(super) struct RawStore {
     pub(super) kind: Option<RawStoreKind>,
     /// The database file. Relative to the data directory.
     pub(super) path: Option<String>,
-    /// Where Redis is.
-    pub(super) url: Option<UrlRef>,
+    /// Where Redis is, with its user and password.
+    pub(super) url: Option<SecretRef>,
     /// What stands before each key in Redis.
     pub(super) prefix: Option<String>,
-    /// The certificate authority of Redis as PEM. Relative to this file.
+    /// The certificate authority of Redis. Relative to this file.
     pub(super) ca: Option<String>,
+}
+
+/// What sort of store.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawStoreKind {
+    /// One file, for one bot.
+    Sqlite,
+    /// Redis, for several bots.
+    Redis,
 }
 
 /// What sort of model.

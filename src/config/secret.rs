@@ -74,40 +74,6 @@ impl<'de> Deserialize<'de> for SecretRef {
     }
 }
 
-/// A URL as it is, or where one is that carries a password.
-#[derive(Clone, PartialEq, Eq, JsonSchema)]
-#[schemars(untagged)]
-pub(super) enum UrlRef {
-    /// As it is.
-    Plain(String),
-    /// Where it is.
-    Secret(SecretRef),
-}
-
-impl<'de> Deserialize<'de> for UrlRef {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UrlOrReference)
-    }
-}
-
-struct UrlOrReference;
-
-impl<'de> Visitor<'de> for UrlOrReference {
-    type Value = UrlRef;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a URL, {FORM}")
-    }
-
-    fn visit_str<E: de::Error>(self, url: &str) -> Result<UrlRef, E> {
-        Ok(UrlRef::Plain(url.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<UrlRef, A::Error> {
-        Reference.visit_map(map).map(UrlRef::Secret)
-    }
-}
-
 struct Reference;
 
 impl<'de> Visitor<'de> for Reference {
