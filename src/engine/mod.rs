@@ -94,6 +94,8 @@ pub struct Engine {
     turns: Mutex<HashMap<SessionId, CancellationToken>>,
     /// A session's task has ended; look again.
     ready: Notify,
+    /// Somebody reads who did not before; look at what waits for readers.
+    attended: Notify,
     /// Items that are being delivered here.
     delivering: Mutex<HashSet<String>>,
     /// An execution of this session was let run or ended.
@@ -127,6 +129,7 @@ impl Engine {
             shutdown: CancellationToken::new(),
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
+            attended: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
         })

@@ -34,6 +34,27 @@ pub(super) fn start(engine: &Arc<Engine>) {
                 .await;
         });
     }
+    let engine = Arc::clone(engine);
+    let tasks = engine.tasks.clone();
+    tasks.spawn(async move {
+        let shutdown = engine.shutdown.clone();
+        shutdown.run_until_cancelled(take_what_waits_for_readers(&engine)).await;
+    });
+}
+
+/// Whenever somebody reads who did not before, everything is looked at that had no reader.
+async fn take_what_waits_for_readers(engine: &Arc<Engine>) {
+    let ahead_ms = if engine.settings.sole { POST_LEASE_MS } else { 0 };
+    loop {
+        engine.attended.notified().await;
+        for member in watcher::within(engine, &Index::Outbox, ahead_ms).await {
+            take(engine, &member);
+        }
+    }
+}
+
+fn is_read(engine: &Engine, session: &SessionId) -> bool {
+    engine.ports.channels.values().all(|channel| channel.is_read(session))
 }
 
 /// One task an item, unless it has one.
@@ -72,10 +93,10 @@ impl Drop for Here {
     }
 }
 
-/// Can this node deliver it? What another node can, it leaves to that one: a lease here would
-/// only make it late there. What nobody took for too long is leased by anyone, to be given up.
+/// Can this node deliver it? What another node can, or nobody reads yet, it leaves alone: a lease
+/// here would only make it late. What nobody took for too long is leased by anyone, to be given up.
 async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId) -> bool {
-    if engine.settings.sole {
+    if engine.settings.sole && is_read(engine, session) {
         return true;
     }
     let aggregate = Aggregate::Session(session.clone());
@@ -86,7 +107,8 @@ async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId) -> bool {
     row.as_ref().and_then(Item::of).is_some_and(|item| match &item.errand {
         Errand::Post { address, .. } => {
             let age_ms = engine.ports.clock.now().since_ms(item.created_at);
-            engine.channel(&address.surface).is_some() || age_ms > POST_MS_MAX
+            let read = engine.channel(&address.surface).is_some_and(|it| it.is_read(session));
+            read || age_ms > POST_MS_MAX
         }
         Errand::Kill { spool: Some(spool), .. } => engine.home == Home::Spool(spool.clone()),
         Errand::Kill { spool: None, .. } => true,
@@ -131,7 +153,9 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         }
         Err(ChannelError::Retry { what, after_ms }) => {
             tracing::warn!(session.id = %session, item.id = %id, what = %what, "not delivered yet");
-            let wait_ms = wait_ms(item.tries).max(after_ms);
+            // Who read has left: the next reader need not wait.
+            let left = !is_read(engine, &session);
+            let wait_ms = if left { 0 } else { wait_ms(item.tries).max(after_ms) };
             let at = engine.ports.clock.now().plus_ms(wait_ms);
             let retry = Retry::At { at, uncertain: false };
             settle(engine, &FailItem { session, item: item_id, lease, retry }).await;

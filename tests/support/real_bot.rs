@@ -118,8 +118,22 @@ impl Place {
 
     /// With another of its configurations.
     pub(crate) fn bot_with(&self, config: &str) -> Bot {
+        self.talk(&["--config", &self.known_as(config)])
+    }
+
+    /// A terminal that is attached to the bot that serves here, in front of this chat.
+    pub(crate) fn attached(&self, chat: &str) -> Bot {
+        self.talk(&["--config", &self.known_as("dogwatch.toml"), "--attach", "--chat", chat])
+    }
+
+    /// What starts the bot that serves here.
+    pub(crate) fn serve(&self) -> Command {
+        self.seen(&[PROGRAM, "serve", "--config", &self.known_as("dogwatch.toml")])
+    }
+
+    fn talk(&self, arguments: &[&str]) -> Bot {
         let mut child = self
-            .seen(&[PROGRAM, "chat", "--json", "--config", &self.known_as(config)])
+            .seen(&[&[PROGRAM, "chat", "--json"], arguments].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
