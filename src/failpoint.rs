@@ -68,7 +68,7 @@ mod armed {
     /// Operations that this program does not run yet, and why.
     pub const RESTING: [(&str, &str); 3] = [
         ("Compact", "no turn asks for a summary yet"),
-        ("HomeLost", "nothing lives in the process of a bot yet"),
+        ("HomeLost", "one boot owns the store, so nobody else is buried beside it"),
         ("Renew", "one boot owns the store, so its lanes need no renewal"),
     ];
 

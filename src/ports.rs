@@ -54,7 +54,7 @@ pub struct Loaded {
 /// One index member: a row of an aggregate, with its score.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// When it is due, in most indexes.
+    /// When it is due, in most indexes. At most `SCORE_MAX`.
     pub score: u64,
     /// The aggregate.
     pub aggregate: Aggregate,
@@ -122,6 +122,8 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Returns once `now()` is at least `at`.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
+    /// The store that several nodes share says that it is `now`: go on from there, never back.
+    fn agree(&self, _now: Timestamp) {}
 }
 
 /// Fresh ids. Each call gives another text of 26 letters and digits.
@@ -219,13 +221,13 @@ pub enum Progress {
 pub trait Channel: Send + Sync + 'static {
     /// Posts once. The reference says what was posted, in the surface's own words.
     fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>>;
-    /// Shows what happens. Must return at once.
-    fn progress(&self, session: &SessionId, address: &Address, progress: Progress);
-    /// Does anybody read what is posted to this session here? While nobody does, posts to it wait
-    /// in the outbox. Must return at once.
-    fn is_read(&self, _session: &SessionId) -> bool {
+    /// Can a post to this address be delivered from this node now? What it cannot is left in the
+    /// outbox, for another node or for later. Asked often; must return at once.
+    fn reaches(&self, _address: &Address) -> bool {
         true
     }
+    /// Shows what happens. Must return at once.
+    fn progress(&self, session: &SessionId, address: &Address, progress: Progress);
 }
 
 // ---------------------------------------------------------------- Launcher

@@ -51,7 +51,8 @@ struct Lookout {
     engine: Arc<Engine>,
     host: Arc<Host>,
     store: Arc<dyn Store>,
-    store_path: std::path::PathBuf,
+    /// The database, where the store is a file.
+    file: Option<std::path::PathBuf>,
     launcher: Arc<Watch>,
     clock: Arc<dyn Clock>,
     redactor: Redactor,
@@ -76,8 +77,8 @@ pub async fn run(config: Config) -> Result<bool> {
         stage: AtomicU8::new(Stage::Starting as u8),
         engine: Arc::clone(&engine),
         host: Arc::clone(&host),
-        store: rooms.store.clone(),
-        store_path: config.store_path.clone(),
+        store: rooms.store.rows(),
+        file: rooms.store_file.clone(),
         launcher: Arc::clone(&rooms.launcher),
         clock: Arc::clone(&rooms.clock),
         redactor: app::redactor(&config),
@@ -90,7 +91,7 @@ pub async fn run(config: Config) -> Result<bool> {
     let closed = CancellationToken::new();
     tracing::info!(http.address = %server.address(), "serves");
     let serving = rooms.tasks.spawn(server.serve(reach, closed.clone()));
-    app::tell(&engine.start().await?);
+    engine.start().await?;
     let attending = host.serve(Arc::new(FrontDesk(Arc::clone(&engine))))?;
     let attending = rooms.tasks.spawn(attending);
     lookout.enter(Stage::Working);
@@ -219,7 +220,7 @@ impl House for Lookout {
                 turns: self.engine.turns_in_progress(),
                 terminals: self.host.terminals(),
                 stored: seen.stored.ok(),
-                store_bytes: std::fs::metadata(&self.store_path).ok().map(|file| file.len()),
+                store_bytes: self.file.as_ref().and_then(|file| Some(file.metadata().ok()?.len())),
             })
         }
         .boxed()

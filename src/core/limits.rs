@@ -5,6 +5,16 @@
 pub const LEASE_MS: u64 = 15_000;
 /// How often a running turn renews its lane, and a node its beat.
 pub const RENEW_MS: u64 = 5_000;
+/// Two own beats that were answered at most so far apart leave no gap in which a node stood still.
+pub const BEAT_GAP_MS_MAX: u64 = 10_000;
+/// First wait before something is tried again that the store did not answer; it doubles.
+pub const AWAY_FIRST_MS: u64 = 1_000;
+/// Longest such wait.
+pub const AWAY_MS_MAX: u64 = 30_000;
+/// When the store answers again, those who waited for it go on within so long, not all at once.
+pub const BACK_SPREAD_MS: u64 = 1_000;
+/// An answer to "what time is it" that took longer says nothing.
+pub const CLOCK_ANSWER_MS_MAX: u64 = 1_000;
 /// How often what no event woke is looked for.
 pub const SWEEP_MS: u64 = 5_000;
 /// When rows past their retention that are still held are looked at again.
@@ -89,6 +99,33 @@ pub const STORE_QUEUE_MAX: usize = 1_024;
 pub const STORE_READERS: usize = 4;
 /// The embedded store waits so long for a lock of another program.
 pub const STORE_BUSY_MS: u64 = 5_000;
+/// Making a connection to Redis takes at most so long.
+pub const REDIS_CONNECT_MS: u64 = 2_000;
+/// An answer of Redis takes at most so long; then its outcome is unknown.
+pub const REDIS_ANSWER_MS: u64 = 5_000;
+/// First wait after a connection to Redis could not be made; it doubles. Whoever asks meanwhile is
+/// told at once that it is away.
+pub const REDIS_RECONNECT_FIRST_MS: u64 = 50;
+/// Longest such wait.
+pub const REDIS_RECONNECT_MS_MAX: u64 = 2_000;
+/// A connection to Redis on which nothing was said for so long is asked whether it is there.
+pub const REDIS_PING_MS: u64 = 10_000;
+/// Requests to Redis that wait for their turn on the connection.
+pub const REDIS_QUEUE_MAX: usize = 1_024;
+/// Times that a request follows a slot of a Redis Cluster, or waits for it.
+pub const REDIS_CLUSTER_RETRIES_MAX: u32 = 6;
+/// Rows, or members of a shard's index, that are read from Redis at once.
+pub const ROWS_READ_MAX: usize = 1_000;
+/// Highest score of an index member: what a Redis score holds exactly. The end of time is there.
+pub const SCORE_MAX: u64 = (1 << 53) - 1;
+/// What another node wrote is left to that node for so long at least: it knows of it already.
+pub const HINT_HEAD_START_MS: u64 = 20;
+/// After that the others look within so long, each at a time of its own.
+pub const HINT_SPREAD_MS: u64 = 100;
+/// Members that wait for that; with more of them the index is read.
+pub const HINTS_WAITING_MAX: usize = 1_024;
+/// Outbox items that are left to other nodes and remembered as such.
+pub const ELSEWHERE_KEPT_MAX: usize = 4_096;
 /// Hints kept for a slow listener; it hears of the rest by the sweep.
 pub const HINTS_KEPT_MAX: usize = 1_024;
 /// Sessions that stirred, kept for a slow listener; it looks at all when it missed some.
@@ -99,6 +136,8 @@ pub const CLOCK_LOOK_MS: u64 = 1_000;
 pub const RETENTION_MS: u64 = 90 * 86_400_000;
 /// Rows that one forgetting removes.
 pub const FORGET_ROWS_MAX: usize = 200;
+/// Newest entries of a log that are read along before a session is claimed.
+pub const LOG_AHEAD_ENTRIES_MAX: u64 = 512;
 /// Keys that one operation loads in a round.
 pub const KEYS_PER_LOAD_MAX: usize = 2_048;
 /// Rounds of loading of one operation.
@@ -282,6 +321,7 @@ pub const SCRAPE_MEMBERS_MAX: usize = 1_000;
 pub const HAND_OVER_MS_MAX: u64 = 25_000;
 
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
+const _: () = assert!(RENEW_MS < BEAT_GAP_MS_MAX && BEAT_GAP_MS_MAX < LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
 const _: () = assert!(LIVE_PER_SESSION_MAX < NOTICES_UNREAD_AND_LIVE_MAX);
 const _: () = assert!(TAKE_PEOPLE_MAX <= PEOPLE_UNREAD_MAX);

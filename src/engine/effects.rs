@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Engine, LedgerError, home, turn_task};
+use super::{Engine, LedgerError, home, log};
 use crate::core::execution::{CancelledBy, Execution, Kind, State};
 use crate::core::id::{EntryNo, ExecutionId, SessionId};
 use crate::core::ledger::row::{Recent, RowType};
@@ -77,7 +77,7 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
         key: start.key.clone(),
         timeout_ms: start.timeout_seconds * 1_000,
         home: engine.home.clone(),
-        boot: engine.settings.boot.clone(),
+        boot: engine.boot(),
     };
     let registered = match engine.ledger.run(&register).await {
         Ok(registered) => registered,
@@ -111,7 +111,7 @@ fn fingerprint(start: &StartScript) -> String {
 }
 
 async fn list(engine: &Arc<Engine>, at: At<'_>) -> Answered {
-    let live = turn_task::live(engine, at.token).await.map_err(|error| unread(&error))?;
+    let live = log::live_now(engine, &at.token.session).await.map_err(|error| unread(&error))?;
     let ended = ended(engine, &at.token.session).await.map_err(|error| unread(&error))?;
     Ok((watch::listed(&live, &ended, engine.ports.clock.now()), None))
 }
@@ -140,7 +140,8 @@ async fn find(engine: &Engine, at: At<'_>, id: &ExecutionId) -> Result<Execution
     if let Some(execution) = rows.into_iter().flatten().next().as_ref().and_then(Execution::of) {
         return Ok(execution.clone());
     }
-    let mut known = turn_task::live(engine, at.token).await.map_err(|error| unread(&error))?;
+    let mut known =
+        log::live_now(engine, &at.token.session).await.map_err(|error| unread(&error))?;
     known.extend(ended(engine, &at.token.session).await.map_err(|error| unread(&error))?);
     Err(watch::unknown(id, &known))
 }

@@ -3,17 +3,13 @@
 
 use std::sync::Arc;
 
-use super::{Engine, LedgerError, watcher};
+use super::{Engine, LedgerError, nodes, recovery, watcher};
 use crate::core::execution::{Execution, Outcome, State, Status};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::row::RowType;
 use crate::core::ledger::session::{Complete, Go, Started};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
-use crate::core::limits::BACKOFF_MS_MAX;
 use crate::ports::{ExitSink, Launch, Member, StoreError};
-
-/// First wait before an exit is reported again.
-const REPORT_AGAIN_MS: u64 = 500;
 
 /// Begins to look after wishes to end what lives here.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -52,25 +48,27 @@ pub(super) fn launch(engine: &Arc<Engine>, launch: Launch) {
 
 /// The process runs on only after the ledger says so.
 async fn let_run(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Result<(), String> {
-    let started = Started {
-        session: session.clone(),
-        execution: id.clone(),
-        boot: engine.settings.boot.clone(),
-    };
+    let mut tries = 0;
     let go = loop {
-        match engine.ledger.run(&started).await {
+        let started =
+            Started { session: session.clone(), execution: id.clone(), boot: engine.boot() };
+        let mut answer = engine.ledger.run(&started).await;
+        if answer == Err(LedgerError::Refused(Refusal::Fenced)) {
+            // It was registered under the name that this process had before.
+            answer = recovery::take_over(engine, session, id, true).await;
+        }
+        match answer {
             Ok(go) => break go,
             Err(LedgerError::Refused(Refusal::Ended(_) | Refusal::Fenced | Refusal::Unknown)) => {
                 return tell(engine.ports.launcher.kill(session, id).await);
             }
             Err(error) => {
                 tracing::warn!(execution.id = %id, error = %error, "a start is not recorded");
-                let at = engine.ports.clock.now().plus_ms(REPORT_AGAIN_MS);
-                tokio::select! {
-                    // The next start adopts it and says "go" then.
-                    () = engine.shutdown.cancelled() => return Ok(()),
-                    () = engine.ports.clock.sleep_until(at) => {}
+                // The next start adopts it and says "go" then.
+                if !nodes::pause(engine, tries, id).await {
+                    return Ok(());
                 }
+                tries += 1;
             }
         }
     };
@@ -111,13 +109,9 @@ pub(super) async fn report(
     id: &ExecutionId,
     outcome: Outcome,
 ) {
-    let complete = Complete {
-        session: session.clone(),
-        execution: id.clone(),
-        outcome,
-        boot: engine.settings.boot.clone(),
-    };
-    let mut wait_ms = REPORT_AGAIN_MS;
+    let mut complete =
+        Complete { session: session.clone(), execution: id.clone(), outcome, boot: engine.boot() };
+    let mut tries = 0;
     loop {
         match engine.ledger.run(&complete).await {
             Ok(completed) => {
@@ -129,6 +123,9 @@ pub(super) async fn report(
                 let _ = engine.stirs.send(session.clone());
                 engine.ports.launcher.settled(session, id).await;
                 return;
+            }
+            Err(LedgerError::Refused(Refusal::Fenced)) if is_ours(engine, session, id).await => {
+                complete.boot = engine.boot();
             }
             Err(LedgerError::Refused(refusal)) => {
                 tracing::warn!(session.id = %session, execution.id = %id, refusal = %refusal,
@@ -142,15 +139,19 @@ pub(super) async fn report(
             Err(error) => {
                 tracing::warn!(session.id = %session, execution.id = %id, error = %error,
                     "an end is not recorded yet; its record waits in the spool");
-                let at = engine.ports.clock.now().plus_ms(wait_ms);
-                wait_ms = (wait_ms * 2).min(BACKOFF_MS_MAX);
-                tokio::select! {
-                    () = engine.shutdown.cancelled() => return,
-                    () = engine.ports.clock.sleep_until(at) => {}
+                if !nodes::pause(engine, tries, id).await {
+                    return;
                 }
+                tries += 1;
             }
         }
     }
+}
+
+/// It stands in the record under a name that this process had before, and is taken over.
+async fn is_ours(engine: &Engine, session: &SessionId, id: &ExecutionId) -> bool {
+    let taken = recovery::take_over(engine, session, id, false).await;
+    matches!(taken, Ok(_) | Err(LedgerError::Refused(Refusal::Ended(_))))
 }
 
 /// Hears of ends for the engine. The launcher is made before the engine, so it is bound later.

@@ -42,16 +42,25 @@ fn take(engine: &Arc<Engine>, member: &Member, seats: &Arc<Semaphore>) {
     let stop = CancellationToken::new();
     {
         let mut turns = engine.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if turns.contains_key(&session) {
+        if let Some(running) = turns.get_mut(&session) {
+            running.again = true;
             return;
         }
-        turns.insert(session.clone(), stop.clone());
+        turns.insert(session.clone(), Running { stop: stop.clone(), again: false });
     }
     let (engine_of_task, seats) = (Arc::clone(engine), Arc::clone(seats));
     engine.tasks.spawn(async move {
         let seat = Seat { engine: engine_of_task, session, seats, held: Mutex::new(None) };
         run_while_ready(&seat, &stop).await;
     });
+}
+
+/// A session whose task runs here.
+pub(super) struct Running {
+    /// Ends its turn.
+    pub(super) stop: CancellationToken,
+    /// It was ready once more while it ran.
+    again: bool,
 }
 
 /// A session's right to run a turn here. Frees the session for its next task, also when the task
@@ -93,9 +102,13 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut turns = self.engine.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.remove(&self.session);
-        // What became ready while the seat was taken was not claimed.
-        self.engine.ready.notify_one();
+        // What became ready while the seat was taken may not have been claimed.
+        if turns
+            .remove(&self.session)
+            .is_some_and(|running| running.again || running.stop.is_cancelled())
+        {
+            self.engine.ready.notify_one();
+        }
     }
 }
 
@@ -110,7 +123,7 @@ async fn run_while_ready(seat: &Seat, stop: &CancellationToken) {
         else {
             return;
         };
-        let boot = engine.settings.boot.clone();
+        let boot = engine.boot();
         let operation = Claim { session: session.clone(), boot, alone, claim, nonce };
         let (token, turn) = match engine.ledger.run(&operation).await {
             Ok(Claimed::Turn(token, turn)) => (token, turn),

@@ -2,18 +2,28 @@
 //! aggregate and the rows kept after an apply. Must not know what any operation means.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::broadcast;
 
 use crate::core::id::BootId;
 use crate::core::ledger::{
-    Aggregate, Change, Finished, Key, Operation, Refusal, Revision, Rows, Situation, Step, step,
+    Aggregate, Change, Finished, IndexWrite, Key, Operation, Refusal, Revision, Row, Rows,
+    Situation, Step, Working, step,
 };
-use crate::core::limits::{CONFLICT_RETRIES_MAX, LOAD_ROUNDS_MAX};
+use crate::core::limits::{
+    CONFLICT_RETRIES_MAX, HINTS_KEPT_MAX, KEYS_PER_LOAD_MAX, LOAD_ROUNDS_MAX,
+};
 use crate::failpoint;
-use crate::ports::{Applied, ApplyEnd, Clock, Ids, Meter, Store, StoreError};
+use crate::ports::{Applied, ApplyEnd, Clock, Hint, Ids, Member, Meter, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
 const MAILBOXES_MAX: usize = 1_024;
+/// Rows kept of one aggregate besides its frame.
+const SHELF_ROWS_MAX: usize = 512;
+/// Rows kept of all aggregates; beyond it those that nobody uses now are let go.
+const SHELVED_ROWS_MAX: usize = 16_384;
 /// Tries of an apply whose answer was lost; it is recognised by its revision.
 const LOST_ANSWERS_MAX: u32 = 2;
 /// First wait after a conflict with another node; it grows with each.
@@ -49,14 +59,97 @@ impl LedgerError {
 }
 
 /// Rows at one revision.
-#[derive(Debug, Clone, Default)]
 struct Kept {
     revision: Option<Revision>,
+    /// What nearly every operation needs.
     rows: Rows,
+    /// The others, above all the log: looked at only when they are asked for.
+    shelf: Shelf,
+}
+
+impl Kept {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.shelf.rows.is_empty()
+    }
+
+    /// Takes what is kept of these keys and answers what is missing.
+    fn take(&mut self, keys: Vec<Key>) -> Vec<Key> {
+        let (rows, others) = (&mut self.rows, &self.shelf.rows);
+        keys.into_iter()
+            .filter(|key| match others.get(key) {
+                Some(row) => {
+                    rows.insert(key.clone(), row.clone());
+                    false
+                }
+                None => !rows.contains_key(key),
+            })
+            .collect()
+    }
+
+    /// What the next operation will want and is not kept, as far as there is room in this load.
+    fn ahead<O: Operation>(&self, operation: &O, wanted: usize) -> Vec<Key> {
+        let mut keys = operation.ahead(&Working::new(self.rows.clone()));
+        keys.retain(|key| !self.shelf.rows.contains_key(key) && !self.rows.contains_key(key));
+        keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
+        keys
+    }
+
+    /// What an operation saw or wrote goes back to its place.
+    fn sort(&mut self) {
+        let shelved = std::mem::take(&mut self.rows);
+        let (rows, shelved) = shelved.into_iter().partition(|(key, _)| is_frame(key));
+        self.rows = rows;
+        self.shelf.put(shelved);
+    }
+}
+
+/// Rows that wait to be asked for, counted together with those of all other aggregates.
+struct Shelf {
+    rows: Rows,
+    all: Arc<AtomicUsize>,
+}
+
+impl Shelf {
+    fn put(&mut self, rows: Rows) {
+        let before = self.rows.len();
+        let last: Vec<Key> = rows.keys().cloned().collect();
+        self.rows.extend(rows);
+        if self.rows.len() > SHELF_ROWS_MAX {
+            // What every turn reads comes first, then what the last operation saw.
+            self.rows.retain(|key, _| is_log(key) || last.contains(key));
+        }
+        if self.rows.len() > SHELF_ROWS_MAX {
+            self.rows.retain(|key, _| !is_log(key));
+        }
+        self.all.fetch_add(self.rows.len(), Ordering::Relaxed);
+        self.all.fetch_sub(before, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.rows.len(), Ordering::Relaxed);
+    }
+}
+
+fn is_frame(key: &Key) -> bool {
+    [Key::head(), Key::inbox(), Key::live(), Key::recent(), Key::tails()].contains(key)
+}
+
+fn is_log(key: &Key) -> bool {
+    key.as_str().starts_with("t/") || *key == Key::summary()
 }
 
 /// The rows of an aggregate as of the last apply, and whose turn it is to change them.
 type Mailbox = Arc<tokio::sync::Mutex<Kept>>;
+
+/// What an operation decided, and on which rows.
+struct Decided<T> {
+    result: Result<(T, Finished), Refusal>,
+    kept: Kept,
+    /// The rows were the store's own when they were looked at.
+    fresh: bool,
+}
 
 /// Runs operations over a store.
 pub struct Ledger {
@@ -66,6 +159,11 @@ pub struct Ledger {
     sole_boot: Option<BootId>,
     meter: Arc<dyn Meter>,
     mailboxes: Mutex<HashMap<Aggregate, Mailbox>>,
+    /// Rows on all shelves.
+    shelved: Arc<AtomicUsize>,
+    conflicts: AtomicU64,
+    /// What this ledger wrote into indexes.
+    written: broadcast::Sender<Hint>,
 }
 
 impl Ledger {
@@ -76,8 +174,17 @@ impl Ledger {
         ids: Arc<dyn Ids>,
         sole_boot: Option<BootId>,
     ) -> Self {
-        let mailboxes = Mutex::new(HashMap::new());
-        Self { store, clock, ids, sole_boot, meter: Arc::new(()), mailboxes }
+        Self {
+            store,
+            clock,
+            ids,
+            sole_boot,
+            meter: Arc::new(()),
+            mailboxes: Mutex::new(HashMap::new()),
+            shelved: Arc::default(),
+            conflicts: AtomicU64::new(0),
+            written: broadcast::Sender::new(HINTS_KEPT_MAX),
+        }
     }
 
     /// The same, counted by `meter`.
@@ -91,42 +198,57 @@ impl Ledger {
         &self.store
     }
 
+    /// Applies so far that came to nothing, since another node had written in between.
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts.load(Ordering::Relaxed)
+    }
+
+    /// Index members that this ledger writes, from now on.
+    pub(super) fn written(&self) -> broadcast::Receiver<Hint> {
+        self.written.subscribe()
+    }
+
     /// Runs one operation. Run again after `StoreError::Away` it recognises its own repeat.
     pub async fn run<O: Operation>(&self, operation: &O) -> Result<O::Output, LedgerError> {
         let aggregate = operation.aggregate();
         let mailbox = self.mailbox(&aggregate);
         let mut kept = mailbox.lock().await;
         for tries in 0..CONFLICT_RETRIES_MAX {
-            // Where this boot writes alone, the rows it kept are the rows there are.
-            let fresh = kept.rows.is_empty();
-            let before = std::mem::take(&mut *kept);
-            let (output, mut finished, base) =
-                match self.decide(operation, &aggregate, before).await {
-                    Ok(decided) => decided,
-                    // A refusal changes nothing, so it must rest on a fresh load.
-                    Err(LedgerError::Refused(_)) if !fresh && self.sole_boot.is_none() => continue,
-                    Err(error) => return Err(error),
-                };
-            if !finished.changed {
-                if fresh || self.sole_boot.is_some() {
-                    *kept = keep(base, finished.rows);
-                    return Ok(output);
+            let before = std::mem::replace(&mut *kept, self.nothing());
+            let decided = self.decide(operation, &aggregate, before).await?;
+            let finished = match decided.result {
+                Ok((output, finished)) if finished.changed => (output, finished),
+                // It changes nothing, so it must rest on what the store has now.
+                result => {
+                    if self.is_current(&aggregate, &decided.kept, decided.fresh).await? {
+                        *kept = decided.kept;
+                        kept.sort();
+                        return Ok(result.map(|(output, _)| output)?);
+                    }
+                    continue;
                 }
-                continue;
-            }
+            };
+            let (output, mut finished) = finished;
             let facts = std::mem::take(&mut finished.facts);
-            let (change, rows) = self.change(operation, &aggregate, base, finished);
-            let revision = change.revision.clone();
+            let mut after = decided.kept;
+            let (change, rows) = self.change(operation, &aggregate, after.revision, finished);
+            let (revision, index) = (change.revision.clone(), change.index.clone());
             failpoint!(O, "before");
             match self.apply(change).await? {
                 Applied::Applied | Applied::Already => {
                     failpoint!(O, "after");
                     self.meter.wrote(&facts);
-                    *kept = keep(Some(revision), rows);
+                    (after.revision, after.rows) = (Some(revision), rows);
+                    after.sort();
+                    *kept = after;
+                    self.tell(&aggregate, index);
                     return Ok(output);
                 }
                 Applied::Conflict => {
-                    let wait_ms = CONFLICT_WAIT_MS * u64::from(tries + 1);
+                    self.conflicts.fetch_add(1, Ordering::Relaxed);
+                    // Not all at once again: the revision is as good as chance.
+                    let most = CONFLICT_WAIT_MS * u64::from(tries + 1);
+                    let wait_ms = most + revision.0.bytes().map(u64::from).sum::<u64>() % most;
                     self.clock.sleep_until(self.clock.now().plus_ms(wait_ms)).await;
                 }
             }
@@ -134,12 +256,59 @@ impl Ledger {
         Err(LedgerError::Contended { aggregate, tries: CONFLICT_RETRIES_MAX })
     }
 
+    /// Rows as this node knows them: what it kept since its last apply is not read again. For
+    /// whoever shows them or holds the lane; decisions are made by operations.
+    pub async fn read(
+        &self,
+        aggregate: &Aggregate,
+        keys: &[Key],
+    ) -> Result<Vec<Option<Arc<Row>>>, StoreError> {
+        let mailbox = self.mailbox(aggregate);
+        let mut kept = mailbox.lock().await;
+        let missing = kept.take(keys.to_vec());
+        if !missing.is_empty() {
+            let loaded = self.store.load(aggregate, &missing).await?;
+            if loaded.revision == kept.revision {
+                kept.rows.extend(pair(missing, loaded.rows));
+            } else {
+                let loaded = self.store.load(aggregate, keys).await?;
+                *kept = self.nothing();
+                kept.revision = loaded.revision;
+                kept.rows.extend(pair(keys.to_vec(), loaded.rows));
+            }
+        }
+        let found = keys.iter().map(|key| kept.rows.get(key).cloned().flatten()).collect();
+        kept.sort();
+        Ok(found)
+    }
+
+    fn nothing(&self) -> Kept {
+        let all = Arc::clone(&self.shelved);
+        Kept { revision: None, rows: Rows::new(), shelf: Shelf { rows: Rows::new(), all } }
+    }
+
     fn mailbox(&self, aggregate: &Aggregate) -> Mailbox {
         let mut mailboxes = self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        if mailboxes.len() >= MAILBOXES_MAX {
+        let full = self.shelved.load(Ordering::Relaxed) >= SHELVED_ROWS_MAX;
+        if mailboxes.len() >= MAILBOXES_MAX || full {
             mailboxes.retain(|_, mailbox| Arc::strong_count(mailbox) > 1);
         }
-        Arc::clone(mailboxes.entry(aggregate.clone()).or_default())
+        let new = || Arc::new(tokio::sync::Mutex::new(self.nothing()));
+        Arc::clone(mailboxes.entry(aggregate.clone()).or_insert_with(new))
+    }
+
+    /// Where this boot writes alone, the rows it kept are the rows there are.
+    async fn is_current(
+        &self,
+        aggregate: &Aggregate,
+        kept: &Kept,
+        fresh: bool,
+    ) -> Result<bool, StoreError> {
+        if fresh || self.sole_boot.is_some() {
+            return Ok(true);
+        }
+        let key = kept.rows.keys().next().cloned().unwrap_or_else(Key::head);
+        Ok(self.store.load(aggregate, &[key]).await?.revision == kept.revision)
     }
 
     /// Loads until the operation asks nothing new, all at one revision, and decides.
@@ -148,30 +317,35 @@ impl Ledger {
         operation: &O,
         aggregate: &Aggregate,
         mut have: Kept,
-    ) -> Result<(O::Output, Finished, Option<Revision>), LedgerError> {
+    ) -> Result<Decided<O::Output>, StoreError> {
+        let mut fresh = have.is_empty();
         let mut rounds = 0;
         loop {
             let at = Situation { now: self.clock.now(), sole_boot: self.sole_boot.clone() };
             let wanted = match step(operation, &at, &have.rows) {
-                Step::Load(keys) => keys,
-                Step::Decided(decided) => {
-                    let (output, finished) = decided?;
-                    return Ok((output, finished, have.revision));
-                }
+                Step::Load(keys) => have.take(keys),
+                Step::Decided(result) => return Ok(Decided { result, kept: have, fresh }),
             };
-            rounds += 1;
-            debug_assert!(rounds <= LOAD_ROUNDS_MAX * 2, "an operation asks for ever");
-            let loaded = self.store.load(aggregate, &wanted).await?;
-            if loaded.revision == have.revision || have.rows.is_empty() {
-                have.revision = loaded.revision;
-                have.rows.extend(pair(wanted, loaded.rows));
+            if wanted.is_empty() {
                 continue;
             }
-            // Somebody wrote in between: everything is read again, at once.
-            let mut keys: Vec<Key> = have.rows.into_keys().collect();
-            keys.extend(wanted);
+            rounds += 1;
+            debug_assert!(rounds <= LOAD_ROUNDS_MAX * 2, "an operation asks for ever");
+            let ahead = have.ahead(operation, wanted.len());
+            let keys = [wanted, ahead].concat();
             let loaded = self.store.load(aggregate, &keys).await?;
-            have = Kept { revision: loaded.revision, rows: pair(keys, loaded.rows).collect() };
+            if loaded.revision != have.revision && !have.is_empty() {
+                // Somebody wrote in between: everything is read again, at once.
+                let keys: Vec<Key> = have.rows.keys().cloned().chain(keys).collect();
+                let loaded = self.store.load(aggregate, &keys).await?;
+                have = self.nothing();
+                have.revision = loaded.revision;
+                have.rows = pair(keys, loaded.rows).collect();
+            } else {
+                have.revision = loaded.revision;
+                have.rows.extend(pair(keys, loaded.rows));
+            }
+            fresh = true;
         }
     }
 
@@ -191,6 +365,15 @@ impl Ledger {
             class: operation.class(),
         };
         (change, finished.rows)
+    }
+
+    fn tell(&self, aggregate: &Aggregate, index: Vec<IndexWrite>) {
+        for IndexWrite { index, key, score } in index {
+            let Some(score) = score else { continue };
+            let member = Member { score, aggregate: aggregate.clone(), key };
+            // Nobody listening is no error.
+            let _listeners = self.written.send(Hint { index, member });
+        }
     }
 
     /// An apply whose answer was lost is repeated: the store knows its revision.
@@ -217,22 +400,6 @@ const fn apply_end(answer: &Result<Applied, StoreError>) -> ApplyEnd {
     }
 }
 
-fn pair(
-    keys: Vec<Key>,
-    rows: Vec<Option<crate::core::ledger::Row>>,
-) -> impl Iterator<Item = (Key, Option<Arc<crate::core::ledger::Row>>)> {
+fn pair(keys: Vec<Key>, rows: Vec<Option<Row>>) -> impl Iterator<Item = (Key, Option<Arc<Row>>)> {
     keys.into_iter().zip(rows.into_iter().map(|row| row.map(Arc::new)))
-}
-
-/// Keeps the rows that nearly every operation needs; the others are many and rarely needed twice.
-fn keep(revision: Option<Revision>, rows: Rows) -> Kept {
-    let frame = [Key::head(), Key::inbox(), Key::live(), Key::recent(), Key::tails()];
-    let rows = rows.into_iter().filter(|(key, _)| {
-        frame.contains(key) || ["u/", "c/"].iter().any(|list| key.as_str().starts_with(list))
-    });
-    let mut rows: Rows = rows.collect();
-    if rows.len() > frame.len() * 4 {
-        rows.retain(|key, _| frame.contains(key));
-    }
-    Kept { revision, rows }
 }

@@ -7,6 +7,8 @@ pub mod ledger;
 mod effects;
 pub mod home;
 mod lanes;
+mod log;
+mod nodes;
 mod outbox;
 mod recovery;
 mod sweep;
@@ -14,7 +16,7 @@ mod turn_task;
 mod watcher;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +52,7 @@ pub struct Agent {
 /// How the engine is set up.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// This process.
+    /// This process. One that is buried goes on under another name.
     pub boot: BootId,
     /// This process holds the whole store alone.
     pub sole: bool,
@@ -87,19 +89,25 @@ pub struct Engine {
     ports: Ports,
     meter: Arc<dyn Meter>,
     home: Home,
+    /// The name of this process now.
+    boot: Mutex<BootId>,
     tasks: TaskTracker,
     /// Ends everything.
     shutdown: CancellationToken,
-    /// Sessions whose turn runs here; a stop cancels its token.
-    turns: Mutex<HashMap<SessionId, CancellationToken>>,
+    /// Sessions whose turn runs here.
+    turns: Mutex<HashMap<SessionId, lanes::Running>>,
     /// A session's task has ended; look again.
     ready: Notify,
     /// Somebody reads who did not before; look at what waits for readers.
     attended: Notify,
     /// Items that are being delivered here.
     delivering: Mutex<HashSet<String>>,
+    /// Items that other nodes deliver.
+    elsewhere: Mutex<HashMap<String, outbox::Elsewhere>>,
     /// An execution of this session was let run or ended.
     stirs: tokio::sync::broadcast::Sender<SessionId>,
+    /// How often the store came back after it had been away.
+    back: tokio::sync::watch::Sender<u64>,
 }
 
 impl Engine {
@@ -119,29 +127,35 @@ impl Engine {
         )
         .metered(Arc::clone(&meter));
         let home = Home::Spool(ports.launcher.spool());
+        let boot = Mutex::new(settings.boot.clone());
         Arc::new(Self {
             settings,
             ledger,
             ports,
             meter,
             home,
+            boot,
             tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
             attended: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
+            elsewhere: Mutex::new(HashMap::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
+            back: tokio::sync::watch::Sender::new(0),
         })
     }
 
     /// Restores what an earlier boot left, then begins to work.
     pub async fn start(self: &Arc<Self>) -> Result<Restored, RecoveryError> {
         let restored = recovery::restore(self).await?;
+        restored.say("started");
         lanes::start(self);
         outbox::start(self);
         home::start(self);
         sweep::start(self);
+        nodes::start(self);
         Ok(restored)
     }
 
@@ -167,6 +181,22 @@ impl Engine {
         &self.home
     }
 
+    /// The name under which this process beats now.
+    pub fn boot(&self) -> BootId {
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// This process goes on as `boot`, without the turns it ran.
+    fn rename(&self, boot: BootId) {
+        *self.boot.lock().unwrap_or_else(PoisonError::into_inner) = boot;
+        let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.values().for_each(|running| running.stop.cancel());
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, HashMap<String, outbox::Elsewhere>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn channel(&self, surface: &str) -> Option<&Arc<dyn Channel>> {
         self.ports.channels.get(surface)
     }
@@ -174,8 +204,8 @@ impl Engine {
     /// Cancels the turn of a session that runs here, if one does.
     fn interrupt(&self, session: &SessionId) {
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(token) = turns.get(session) {
-            token.cancel();
+        if let Some(running) = turns.get(session) {
+            running.stop.cancel();
         }
     }
 }

@@ -3,20 +3,21 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Engine, watcher};
+use super::{Engine, nodes, watcher};
 use crate::core::execution::{Address, Home, PostSort};
 use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
 use crate::core::ledger::row::{Errand, Item, RowType};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
-use crate::core::limits::{BACKOFF_FIRST_MS, BACKOFF_MS_MAX, POST_LEASE_MS, POST_MS_MAX};
+use crate::core::limits::{
+    BACKOFF_FIRST_MS, BACKOFF_MS_MAX, ELSEWHERE_KEPT_MAX, POST_LEASE_MS, POST_MS_MAX,
+};
+use crate::core::time::Timestamp;
 use crate::failpoint;
 use crate::ports::{ChannelError, Member, Post};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
 const SETTLE_TRIES_MAX: u32 = 5;
-/// Wait between them.
-const SETTLE_WAIT_MS: u64 = 500;
 
 /// Begins to deliver. Where this boot holds the store alone, leases of earlier boots are void, so
 /// what they had under way is delivered at once, marked as maybe repeated.
@@ -53,10 +54,6 @@ async fn take_what_waits_for_readers(engine: &Arc<Engine>) {
     }
 }
 
-fn is_read(engine: &Engine, session: &SessionId) -> bool {
-    engine.ports.channels.values().all(|channel| channel.is_read(session))
-}
-
 /// One task an item, unless it has one.
 fn take(engine: &Arc<Engine>, member: &Member) {
     let Some(session) = member.aggregate.session().cloned() else { return };
@@ -65,6 +62,14 @@ fn take(engine: &Arc<Engine>, member: &Member) {
         return;
     };
     let name = format!("{session} {item}");
+    {
+        let mut elsewhere = engine.elsewhere();
+        match elsewhere.get(&name) {
+            Some(left) if !left.is_here(engine) => return,
+            Some(_) => drop(elsewhere.remove(&name)),
+            None => {}
+        }
+    }
     {
         let mut delivering = engine.delivering.lock().unwrap_or_else(PoisonError::into_inner);
         if !delivering.insert(name.clone()) {
@@ -75,7 +80,9 @@ fn take(engine: &Arc<Engine>, member: &Member) {
     let tasks = engine.tasks.clone();
     tasks.spawn(async move {
         let here = Here { engine: Arc::clone(&engine), name };
-        deliver(&engine, &session, &item).await;
+        if is_ours(&engine, &session, &item, &here.name).await {
+            deliver(&engine, &session, &item).await;
+        }
         drop(here);
     });
 }
@@ -93,43 +100,76 @@ impl Drop for Here {
     }
 }
 
-/// Can this node deliver it? What another node can, or nobody reads yet, it leaves alone: a lease
-/// here would only make it late. What nobody took for too long is leased by anyone, to be given up.
-async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId) -> bool {
-    if engine.settings.sole && is_read(engine, session) {
-        return true;
+/// From where an item can be delivered, and until when it is left to whoever is there.
+pub(super) struct Elsewhere {
+    place: Place,
+    until: Timestamp,
+}
+
+enum Place {
+    /// Where this is read.
+    Address(Address),
+    /// Where this spool is held.
+    Spool(SpoolId),
+}
+
+impl Elsewhere {
+    fn of(item: &Item) -> Option<Self> {
+        let place = match &item.errand {
+            Errand::Post { address, .. } => Place::Address(address.clone()),
+            Errand::Kill { spool: Some(spool), .. } => Place::Spool(spool.clone()),
+            Errand::Kill { spool: None, .. } => return None,
+        };
+        Some(Self { place, until: item.created_at.plus_ms(POST_MS_MAX) })
     }
+
+    /// What nobody took for too long is leased by anyone, to be given up.
+    fn is_here(&self, engine: &Engine) -> bool {
+        engine.ports.clock.now() > self.until
+            || match &self.place {
+                Place::Address(address) => {
+                    engine.channel(&address.surface).is_some_and(|channel| channel.reaches(address))
+                }
+                Place::Spool(spool) => engine.home == Home::Spool(spool.clone()),
+            }
+    }
+}
+
+/// Can this node deliver it? What another node can, or nobody reads yet, it leaves alone: a lease
+/// here would only make it late. It is remembered, so that a sweep reads no item for it.
+async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId, name: &str) -> bool {
     let aggregate = Aggregate::Session(session.clone());
-    let Ok(loaded) = engine.ports.store.load(&aggregate, &[Key::item(id)]).await else {
+    let Ok(rows) = engine.ledger.read(&aggregate, &[Key::item(id)]).await else {
         return false;
     };
-    let row = loaded.rows.into_iter().flatten().next();
-    row.as_ref().and_then(Item::of).is_some_and(|item| match &item.errand {
-        Errand::Post { address, .. } => {
-            let age_ms = engine.ports.clock.now().since_ms(item.created_at);
-            let read = engine.channel(&address.surface).is_some_and(|it| it.is_read(session));
-            read || age_ms > POST_MS_MAX
+    let item = rows.iter().flatten().next().and_then(|row| Item::of(row));
+    let Some(item) = item else { return true };
+    match Elsewhere::of(item).filter(|elsewhere| !elsewhere.is_here(engine)) {
+        Some(elsewhere) => {
+            let mut all = engine.elsewhere();
+            if all.len() >= ELSEWHERE_KEPT_MAX {
+                all.clear();
+            }
+            all.insert(name.to_owned(), elsewhere);
+            false
         }
-        Errand::Kill { spool: Some(spool), .. } => engine.home == Home::Spool(spool.clone()),
-        Errand::Kill { spool: None, .. } => true,
-    })
+        None => true,
+    }
 }
 
 async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
-    if !is_ours(engine, session, id).await {
-        return;
-    }
     let Ok(lease) = LeaseId::new(engine.ports.ids.fresh()) else { return };
     let operation = LeaseItem {
         session: session.clone(),
         item: id.clone(),
         lease: lease.clone(),
-        boot: engine.settings.boot.clone(),
+        boot: engine.boot(),
     };
     let item = match engine.ledger.run(&operation).await {
         Ok(Leased::Item(item)) => item,
         Ok(Leased::Dead) => {
-            tracing::error!(session.id = %session, item.id = %id, "a post was given up: too old");
+            tracing::error!(session.id = %session, item.id = %id,
+                "an item was given up: nobody took it for two days");
             return;
         }
         Err(error) => {
@@ -154,7 +194,7 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         Err(ChannelError::Retry { what, after_ms }) => {
             tracing::warn!(session.id = %session, item.id = %id, what = %what, "not delivered yet");
             // Who read has left: the next reader need not wait.
-            let left = !is_read(engine, &session);
+            let left = Elsewhere::of(&item).is_some_and(|elsewhere| !elsewhere.is_here(engine));
             let wait_ms = if left { 0 } else { wait_ms(item.tries).max(after_ms) };
             let at = engine.ports.clock.now().plus_ms(wait_ms);
             let retry = Retry::At { at, uncertain: false };
@@ -216,7 +256,7 @@ async fn kill(
 
 /// A settling that is lost leaves the lease to run out; the item is then delivered again, marked.
 async fn settle<O: Operation>(engine: &Engine, operation: &O) {
-    for _ in 0..SETTLE_TRIES_MAX {
+    for tries in 0..SETTLE_TRIES_MAX {
         match engine.ledger.run(operation).await {
             Ok(_) => return,
             Err(error) if error.refusal().is_some() => {
@@ -225,8 +265,9 @@ async fn settle<O: Operation>(engine: &Engine, operation: &O) {
             }
             Err(error) => {
                 tracing::warn!(error = %error, "an item cannot be settled yet");
-                let at = engine.ports.clock.now().plus_ms(SETTLE_WAIT_MS);
-                engine.ports.clock.sleep_until(at).await;
+                if !nodes::pause(engine, tries, &operation.aggregate()).await {
+                    return;
+                }
             }
         }
     }

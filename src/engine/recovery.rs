@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Engine, LedgerError, home};
-use crate::core::execution::{Home, Outcome, Status};
-use crate::core::id::{BootId, ExecutionId, SessionId};
+use super::{Engine, LedgerError, home, nodes};
+use crate::core::execution::{Home, Outcome, State, Status};
+use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::node::{Beat, Bury};
-use crate::core::ledger::session::{Adopt, Go, HomeLost};
+use crate::core::ledger::session::{Adopt, Go};
 use crate::core::ledger::{Aggregate, Index, Refusal};
 use crate::ports::{Found, LaunchError, Member, SpoolEntry, StoreError};
 
@@ -42,14 +42,30 @@ pub struct Restored {
     pub unknown: Vec<String>,
 }
 
+impl Restored {
+    /// Into the log.
+    pub(super) fn say(&self, when: &'static str) {
+        tracing::info!(
+            boots.buried = self.buried,
+            executions.adopted = self.adopted,
+            executions.ended = self.ended,
+            spool.unknown = self.unknown.len(),
+            "{when}"
+        );
+    }
+}
+
 /// Takes over from earlier boots.
 pub(super) async fn restore(engine: &Arc<Engine>) -> Result<Restored, RecoveryError> {
     let mut restored = Restored::default();
     let spool = Some(engine.ports.launcher.spool());
-    let boot = engine.settings.boot.clone();
-    engine.ledger.run(&Beat { boot, spool }).await?;
+    let boot = engine.boot();
     if engine.settings.sole {
+        engine.ledger.run(&Beat { boot, spool }).await?;
         restored.buried = bury_others(engine).await?;
+    } else {
+        nodes::agree(engine).await?;
+        engine.ledger.run(&Beat { boot, spool }).await?;
     }
     let found = engine.ports.launcher.adopt().await?;
     let mut known = BTreeSet::new();
@@ -61,7 +77,37 @@ pub(super) async fn restore(engine: &Arc<Engine>) -> Result<Restored, RecoveryEr
     Ok(restored)
 }
 
-async fn pages(engine: &Engine, index: &Index) -> Result<Vec<Member>, StoreError> {
+/// Compares the spool with the store while the engine runs: this boot has a new name, or the store
+/// was away and may have lost what it was told. What is being started is left to its own task.
+pub(super) async fn reconcile(engine: &Arc<Engine>) -> Result<Restored, RecoveryError> {
+    let mut restored = Restored::default();
+    // Before the spool is read: what is registered meanwhile is not missed in it.
+    let here = pages(engine, &Index::Home(engine.home.clone())).await?;
+    let mut known = BTreeSet::new();
+    for entry in engine.ports.launcher.adopt().await? {
+        known.insert((entry.session.clone(), entry.execution.clone()));
+        adopt(engine, entry, &mut restored).await?;
+    }
+    for member in here {
+        let (Some(session), Some(id)) = (member.aggregate.session(), home::id_of(&member)) else {
+            continue;
+        };
+        if known.contains(&(session.clone(), id.clone())) {
+            continue;
+        }
+        let Some(execution) = home::find(engine, session, &id).await? else { continue };
+        let waits = matches!(execution.state, State::Registered | State::Ended(_));
+        if waits || engine.ports.launcher.glance(session, &id).await.is_some() {
+            // Under the name of this boot from now on.
+            let _over = take_over(engine, session, &id, false).await;
+            continue;
+        }
+        end_unfound(engine, session, &id, &mut restored).await?;
+    }
+    Ok(restored)
+}
+
+pub(super) async fn pages(engine: &Engine, index: &Index) -> Result<Vec<Member>, StoreError> {
     let mut all: Vec<Member> = vec![];
     loop {
         let page = engine.ports.store.members(index, u64::MAX, all.last(), PAGE).await?;
@@ -76,28 +122,19 @@ async fn pages(engine: &Engine, index: &Index) -> Result<Vec<Member>, StoreError
 /// This boot holds the store alone, so every other one is dead.
 async fn bury_others(engine: &Engine) -> Result<usize, RecoveryError> {
     let mut buried = 0;
+    let own = engine.boot();
     for member in pages(engine, &Index::Nodes).await? {
         let Aggregate::Node(boot) = &member.aggregate else { continue };
-        if *boot == engine.settings.boot {
+        if *boot == own {
             continue;
         }
         engine.ledger.run(&Bury { boot: boot.clone(), seen: 0 }).await?;
-        process_lost(engine, boot).await?;
+        for member in pages(engine, &Index::Home(Home::Process(boot.clone()))).await? {
+            nodes::home_lost(engine, &member, boot).await?;
+        }
         buried += 1;
     }
     Ok(buried)
-}
-
-async fn process_lost(engine: &Engine, boot: &BootId) -> Result<(), RecoveryError> {
-    for member in pages(engine, &Index::Home(Home::Process(boot.clone()))).await? {
-        let (Some(session), Some(execution)) = (member.aggregate.session(), home::id_of(&member))
-        else {
-            continue;
-        };
-        let lost = HomeLost { session: session.clone(), execution, boot: boot.clone() };
-        engine.ledger.run(&lost).await?;
-    }
-    Ok(())
 }
 
 async fn adopt(
@@ -139,7 +176,8 @@ async fn adopt(
     Ok(())
 }
 
-async fn take_over(
+/// Whoever holds the spool may take over what lives in it. `held`: its shim waits for "go".
+pub(super) async fn take_over(
     engine: &Engine,
     session: &SessionId,
     execution: &ExecutionId,
@@ -149,7 +187,7 @@ async fn take_over(
         session: session.clone(),
         execution: execution.clone(),
         home: engine.home.clone(),
-        to: engine.settings.boot.clone(),
+        to: engine.boot(),
         held,
     };
     engine.ledger.run(&adopt).await
@@ -183,15 +221,24 @@ async fn never_started(
         if known.contains(&(session.clone(), execution.clone())) {
             continue;
         }
-        take_over(engine, session, &execution, false).await?;
-        // Unless its end was told before, to a store that has forgotten it since.
-        let outcome = engine.ports.launcher.recall(session, &execution).await;
-        let outcome = match outcome {
-            Some(outcome) => outcome,
-            None => unfound(engine, session, &execution).await?,
-        };
-        home::report(engine, session, &execution, outcome).await;
-        restored.ended += 1;
+        end_unfound(engine, session, &execution, restored).await?;
     }
+    Ok(())
+}
+
+async fn end_unfound(
+    engine: &Arc<Engine>,
+    session: &SessionId,
+    execution: &ExecutionId,
+    restored: &mut Restored,
+) -> Result<(), RecoveryError> {
+    take_over(engine, session, execution, false).await?;
+    // Unless its end was told before, to a store that has forgotten it since.
+    let outcome = match engine.ports.launcher.recall(session, execution).await {
+        Some(outcome) => outcome,
+        None => unfound(engine, session, execution).await?,
+    };
+    home::report(engine, session, execution, outcome).await;
+    restored.ended += 1;
     Ok(())
 }

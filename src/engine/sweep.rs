@@ -1,16 +1,15 @@
-//! Looks after what no event woke: executions whose time has come, rows past their retention,
-//! the node's own beat. Owns nothing else. Must not decide; the operations look again.
+//! Looks after what no event woke: executions whose time has come, and rows past their retention.
+//! Owns nothing else. Must not decide; the operations look again.
 
 use std::sync::Arc;
 
 use super::ledger::LedgerError;
-use super::{Engine, home, watcher};
-use crate::core::id::SessionId;
-use crate::core::ledger::node::{Beat, ForgetNode};
+use super::{Engine, home, nodes, watcher};
+use crate::core::id::{BootId, ExecutionId, SessionId};
+use crate::core::ledger::node::ForgetNode;
 use crate::core::ledger::session::{Forget, Overdue, Retire};
 use crate::core::ledger::{Aggregate, Index, Key};
-use crate::core::limits::RENEW_MS;
-use crate::ports::Member;
+use crate::ports::{Member, StoreError};
 
 /// Begins to sweep.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -22,18 +21,20 @@ pub(super) fn start(engine: &Arc<Engine>) {
         forget(&engine, &member).await;
     });
     engine.tasks.spawn(expire);
-    if !engine.settings.sole {
-        let engine = Arc::clone(engine);
-        let tasks = engine.tasks.clone();
-        tasks.spawn(async move { beat(&engine).await });
-    }
 }
 
 async fn overdue(engine: &Arc<Engine>, member: &Member) {
     let (Some(session), Some(execution)) = (member.aggregate.session(), home::id_of(member)) else {
         return;
     };
-    let operation = Overdue { session: session.clone(), execution, buried: None };
+    let buried = match gone(engine, session, &execution).await {
+        Ok(buried) => buried,
+        Err(error) => {
+            tracing::debug!(session.id = %session, error = %error, "not looked after yet");
+            return;
+        }
+    };
+    let operation = Overdue { session: session.clone(), execution, buried };
     match engine.ledger.run(&operation).await {
         Ok(ended) => {
             if ended {
@@ -45,6 +46,21 @@ async fn overdue(engine: &Arc<Engine>, member: &Member) {
         Err(error) => {
             tracing::debug!(session.id = %session, error = %error, "not overdue");
         }
+    }
+}
+
+/// The boot that attends to it, if that is another one and buried.
+async fn gone(
+    engine: &Engine,
+    session: &SessionId,
+    id: &ExecutionId,
+) -> Result<Option<BootId>, StoreError> {
+    if engine.settings.sole {
+        return Ok(None);
+    }
+    match home::find(engine, session, id).await? {
+        Some(execution) => nodes::buried(engine, execution.boot).await,
+        None => Ok(None),
     }
 }
 
@@ -75,20 +91,4 @@ async fn forget_row(
     }
     let forget = Forget { session: session.clone(), keys: vec![key.clone()] };
     engine.ledger.run(&forget).await.map(|_| ())
-}
-
-/// Where one boot holds the store, nobody asks whether it lives.
-async fn beat(engine: &Arc<Engine>) {
-    let spool = Some(engine.ports.launcher.spool());
-    let operation = Beat { boot: engine.settings.boot.clone(), spool };
-    loop {
-        let at = engine.ports.clock.now().plus_ms(RENEW_MS);
-        tokio::select! {
-            () = engine.shutdown.cancelled() => return,
-            () = engine.ports.clock.sleep_until(at) => {}
-        }
-        if let Err(error) = engine.ledger.run(&operation).await {
-            tracing::error!(error = %error, "this node's beat is not taken");
-        }
-    }
 }

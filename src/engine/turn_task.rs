@@ -11,33 +11,25 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lanes::{self, Seat};
-use super::{Engine, LedgerError, effects};
-use crate::core::budget::ChainLeft;
-use crate::core::execution::Execution;
+use super::log::{self, Log};
+use super::{Engine, LedgerError, effects, nodes};
 use crate::core::id::{EntryNo, Nonce};
-use crate::core::ledger::row::{Chain, Head, Live, RowType, Summary, Turn as TurnRow};
+use crate::core::ledger::Refusal;
+use crate::core::ledger::row::Turn as TurnRow;
 use crate::core::ledger::session::{
     Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
 };
-use crate::core::ledger::{Aggregate, Key, Refusal};
-use crate::core::limits::{KEYS_PER_LOAD_MAX, RENEW_MS};
+use crate::core::limits::RENEW_MS;
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
-use crate::core::time::Timestamp;
-use crate::core::transcript::{Body, Call, Entry, Origin};
+use crate::core::transcript::{Body, Call, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::failpoint;
 use crate::ports::{Progress, StoreError};
 use crate::tools::{self, Tool, Wiring};
-
-/// Wait before an operation is sent again that the store did not answer.
-const STORE_RETRY_MS: u64 = 1_000;
-
-/// A forgotten chain is a spent one.
-const SPENT: ChainLeft = ChainLeft { wakes: 0, tokens: 0, spawns: 0 };
 
 type Calls = FuturesUnordered<BoxFuture<'static, Input>>;
 type Asked<'a> = Option<BoxFuture<'a, Input>>;
@@ -45,6 +37,7 @@ type Asked<'a> = Option<BoxFuture<'a, Input>>;
 /// Runs the turn to its commit, its release, or until somebody else has its lane.
 pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &CancellationToken) {
     let engine = seat.engine();
+    let mut tries = 0;
     let log = loop {
         match Log::load(engine, &token, &turn).await {
             Ok(log) => break log,
@@ -52,9 +45,13 @@ pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &Cancell
                 tracing::warn!(session.id = %token.session, error = %error, "a log cannot be read");
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = engine.shutdown.cancelled() => return,
-                    () = engine.ports.clock.sleep_until(soon(engine)) => {}
+                    goes_on = nodes::pause(engine, tries, &token.session) => {
+                        if !goes_on {
+                            return;
+                        }
+                    }
                 }
+                tries += 1;
             }
         }
     };
@@ -68,47 +65,6 @@ pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &Cancell
     tracing::debug!(session.id = %task.token.session, turn.no = task.turn.no, ended = ?ended,
         "a turn ended here");
     task.show(Progress::Ended);
-}
-
-fn soon(engine: &Engine) -> Timestamp {
-    engine.ports.clock.now().plus_ms(STORE_RETRY_MS)
-}
-
-/// The log as the model reads it, besides the open turn's.
-struct Log {
-    summary: Option<String>,
-    before: Vec<(EntryNo, Entry)>,
-    own: Vec<(EntryNo, Entry)>,
-    chain: ChainLeft,
-}
-
-impl Log {
-    async fn load(engine: &Engine, token: &Token, turn: &TurnRow) -> Result<Self, StoreError> {
-        let aggregate = Aggregate::Session(token.session.clone());
-        let keys = [Key::head(), Key::summary(), Key::chain(turn.chain)];
-        let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-        let head = rows.first().cloned().flatten().as_ref().and_then(Head::of).cloned();
-        let summary = rows.get(1).cloned().flatten().as_ref().and_then(Summary::of).cloned();
-        let chain = rows.get(2).cloned().flatten().as_ref().and_then(Chain::of).cloned();
-        let from = head.map_or(0, |head| head.log_from);
-        let numbers: Vec<EntryNo> = (from..turn.base + turn.len).collect();
-        let mut entries = vec![];
-        for page in numbers.chunks(KEYS_PER_LOAD_MAX) {
-            let keys: Vec<Key> = page.iter().map(|no| Key::entry(*no)).collect();
-            let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-            entries.extend(page.iter().zip(rows).filter_map(|(no, row)| {
-                let entry = row.as_ref().and_then(Entry::of)?;
-                Some((*no, entry.clone()))
-            }));
-        }
-        let own = entries.split_off(entries.partition_point(|(no, _)| *no < turn.base));
-        let chain = chain.as_ref().map_or(SPENT, left);
-        Ok(Self { summary: summary.map(|summary| summary.text), before: entries, own, chain })
-    }
-}
-
-fn left(chain: &Chain) -> ChainLeft {
-    ChainLeft { wakes: chain.wakes, tokens: chain.tokens, spawns: chain.spawns }
 }
 
 /// How a turn ended here.
@@ -309,7 +265,7 @@ impl Task<'_> {
                     self.seat.share();
                 }
                 *chain = appended.chain.no;
-                let chain = left(&appended.chain);
+                let chain = log::left(&appended.chain);
                 Act::Input(Input::Appended { entries: appended.entries, chain })
             }
             Err(error) => self.lost(&error).await,
@@ -346,7 +302,10 @@ impl Task<'_> {
     /// What the ledger refuses for another reason than the lane is refused again at every attempt,
     /// so the turn is given up and a person is told.
     async fn lost(&self, error: &LedgerError) -> Act {
-        let away = matches!(error, LedgerError::Store(StoreError::Away(_)));
+        let away = matches!(
+            error,
+            LedgerError::Store(StoreError::Away(_)) | LedgerError::Contended { .. }
+        );
         if away || matches!(error.refusal(), Some(Refusal::Fenced)) {
             return Act::Ended(Ended::Lost);
         }
@@ -365,17 +324,19 @@ impl Task<'_> {
         &self,
         operation: &O,
     ) -> Result<O::Output, LedgerError> {
+        let mut tries = 0;
         loop {
             match self.engine.ledger.run(operation).await {
-                Err(LedgerError::Store(StoreError::Away(what))) => {
-                    tracing::warn!(session.id = %self.token.session, what = %what,
-                        "the store is away");
-                    tokio::select! {
-                        () = self.engine.shutdown.cancelled() => {
-                            return Err(StoreError::Away(what).into());
-                        }
-                        () = self.engine.ports.clock.sleep_until(soon(self.engine)) => {}
+                Err(
+                    error @ (LedgerError::Store(StoreError::Away(_))
+                    | LedgerError::Contended { .. }),
+                ) => {
+                    tracing::warn!(session.id = %self.token.session, error = %error,
+                        "a turn cannot be written yet");
+                    if !nodes::pause(self.engine, tries, &self.token.session).await {
+                        return Err(error);
                     }
+                    tries += 1;
                 }
                 answer => return answer,
             }
@@ -386,7 +347,7 @@ impl Task<'_> {
     /// that the log lost can make the model forget running work.
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
         let agent = &self.engine.settings.agent;
-        let live = live(self.engine, &self.token).await?;
+        let live = log::live(self.engine, &self.token.session).await?;
         let families = families(&agent.wiring);
         let system = prompt::system(&PromptParts {
             instructions: &agent.instructions,
@@ -469,18 +430,4 @@ enum Act {
     Ask(Request),
     Input(Input),
     Ended(Ended),
-}
-
-/// The executions of a session that are not over, oldest first.
-pub(super) async fn live(engine: &Engine, token: &Token) -> Result<Vec<Execution>, StoreError> {
-    let aggregate = Aggregate::Session(token.session.clone());
-    let rows = engine.ports.store.load(&aggregate, &[Key::live()]).await?.rows;
-    let ids = rows.into_iter().flatten().next().as_ref().and_then(Live::of).cloned();
-    let keys: Vec<Key> = ids.unwrap_or_default().0.iter().map(Key::execution).collect();
-    if keys.is_empty() {
-        return Ok(vec![]);
-    }
-    let rows = engine.ports.store.load(&aggregate, &keys).await?.rows;
-    let executions = rows.iter().flatten().filter_map(Execution::of);
-    Ok(executions.filter(|execution| !execution.state.is_ended()).cloned().collect())
 }

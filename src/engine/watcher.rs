@@ -2,15 +2,18 @@
 //! something may have been missed or is still due. Owns the waiting. Must not know what is done
 //! with a member.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Engine;
-use crate::core::ledger::Index;
-use crate::core::limits::{FORGET_AGAIN_MS, SWEEP_MS};
+use super::{Engine, nodes};
+use crate::core::ledger::{Aggregate, Index, Key};
+use crate::core::limits::{
+    FORGET_AGAIN_MS, HINT_HEAD_START_MS, HINT_SPREAD_MS, HINTS_WAITING_MAX, SWEEP_MS,
+};
 use crate::core::time::Timestamp;
 use crate::ports::{Hint, Member, StoreError};
 
@@ -25,7 +28,7 @@ where
     F: Fn(Arc<Engine>, Member) -> R + Send + Sync,
     R: Future<Output = ()> + Send,
 {
-    let mut hints = engine.ports.store.wakes();
+    let mut ears = Ears::of(&engine);
     let give = |member| handle(Arc::clone(&engine), member);
     loop {
         let mut look_at = match look(&engine, &index, &give).await {
@@ -35,8 +38,9 @@ where
                 Some(swept_at(&engine, &index))
             }
         };
+        ears.waiting.clear();
         loop {
-            match wait(&engine, &index, &mut hints, look_at).await {
+            match wait(&engine, &index, &mut ears, look_at).await {
                 Woken::Due(member) => {
                     give(member).await;
                     look_at = sooner(look_at, Some(swept_at(&engine, &index)));
@@ -46,6 +50,65 @@ where
                 Woken::End => return,
             }
         }
+    }
+}
+
+/// Where hints come from. What this node wrote it goes on with at once. What another node wrote is
+/// that one's first: here it waits a little, and is dropped when a hint says that it is taken.
+struct Ears {
+    own: Receiver<Hint>,
+    /// `None` where nobody else writes.
+    others: Option<Receiver<Hint>>,
+    waiting: HashMap<(Aggregate, Key), (Timestamp, Member)>,
+}
+
+impl Ears {
+    fn of(engine: &Engine) -> Self {
+        let all = engine.ports.store.wakes();
+        let (own, others) =
+            if engine.settings.sole { (all, None) } else { (engine.ledger.written(), Some(all)) };
+        Self { own, others, waiting: HashMap::new() }
+    }
+
+    /// The next hint, and whether this node wrote what it is about.
+    async fn hear(&mut self) -> Result<(Hint, bool), RecvError> {
+        let others = async {
+            match &mut self.others {
+                Some(others) => others.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            hint = self.own.recv() => hint.map(|hint| (hint, true)),
+            hint = others => hint.map(|hint| (hint, false)),
+        }
+    }
+
+    /// What to do about a hint of this index; nothing, if that can wait.
+    fn weigh(&mut self, engine: &Engine, member: Member, own: bool) -> Option<Woken> {
+        let now = engine.ports.clock.now();
+        let at = Timestamp::from_ms(member.score);
+        let name = (member.aggregate.clone(), member.key.clone());
+        self.waiting.remove(&name);
+        if own {
+            return Some(if at <= now { Woken::Due(member) } else { Woken::Later(at) });
+        }
+        let wait_ms = HINT_HEAD_START_MS + nodes::spread(engine, &name, HINT_SPREAD_MS);
+        if at > now || self.waiting.len() >= HINTS_WAITING_MAX {
+            return Some(Woken::Later(at.max(now).plus_ms(wait_ms)));
+        }
+        self.waiting.insert(name, (now.plus_ms(wait_ms), member));
+        None
+    }
+
+    fn waits_until(&self) -> Option<Timestamp> {
+        self.waiting.values().map(|(at, _)| *at).min()
+    }
+
+    fn due(&mut self, now: Timestamp) -> Option<Member> {
+        let name = self.waiting.iter().find(|(_, (at, _))| *at <= now)?.0.clone();
+        self.waiting.remove(&name).map(|(_, member)| member)
     }
 }
 
@@ -118,9 +181,13 @@ where
     }
     let later = store.members(index, u64::MAX, after.as_ref(), 1).await?;
     let next = later.first().map(|member| Timestamp::from_ms(member.score));
-    // Where this boot holds the store alone it hears of every write.
-    let swept = after.is_some() || !engine.settings.sole;
-    Ok(sooner(next, swept.then(|| swept_at(engine, index))))
+    if engine.settings.sole {
+        // It hears of every write.
+        return Ok(sooner(next, after.is_some().then(|| swept_at(engine, index))));
+    }
+    // All nodes know of it; one of them comes first.
+    let next = next.map(|at| at.plus_ms(nodes::spread(engine, index, HINT_SPREAD_MS)));
+    Ok(sooner(next, Some(swept_at(engine, index))))
 }
 
 enum Woken {
@@ -136,36 +203,41 @@ enum Woken {
 async fn wait(
     engine: &Engine,
     index: &Index,
-    hints: &mut Receiver<Hint>,
+    ears: &mut Ears,
     look_at: Option<Timestamp>,
 ) -> Woken {
     let clock = &engine.ports.clock;
-    let time = async {
-        match look_at {
-            Some(at) => clock.sleep_until(at).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::pin!(time);
     loop {
-        tokio::select! {
-            () = engine.shutdown.cancelled() => return Woken::End,
-            () = engine.ready.notified(), if *index == Index::Ready => return Woken::Look,
-            () = &mut time => return Woken::Look,
-            hint = hints.recv() => match hint {
-                Ok(hint) if hint.index != *index => {}
-                Ok(hint) => {
-                    let at = Timestamp::from_ms(hint.member.score);
-                    if at <= clock.now() {
-                        return Woken::Due(hint.member);
-                    }
-                    if look_at.is_none_or(|look_at| at < look_at) {
-                        return Woken::Later(at);
-                    }
+        let waits_until = ears.waits_until();
+        let wake_at = sooner(look_at, waits_until);
+        let time = async {
+            match wake_at {
+                Some(at) => clock.sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(time);
+        loop {
+            tokio::select! {
+                () = engine.shutdown.cancelled() => return Woken::End,
+                () = engine.ready.notified(), if *index == Index::Ready => return Woken::Look,
+                () = &mut time => {
+                    return ears.due(clock.now()).map_or(Woken::Look, Woken::Due);
                 }
-                Err(RecvError::Lagged(_)) => return Woken::Look,
-                Err(RecvError::Closed) => return Woken::End,
-            },
+                heard = ears.hear() => match heard {
+                    Ok((hint, _)) if hint.index != *index => {}
+                    Ok((hint, own)) => match ears.weigh(engine, hint.member, own) {
+                        Some(Woken::Later(at)) if look_at.is_some_and(|look_at| look_at <= at) => {}
+                        Some(woken) => return woken,
+                        None => {}
+                    },
+                    Err(RecvError::Lagged(_)) => return Woken::Look,
+                    Err(RecvError::Closed) => return Woken::End,
+                },
+            }
+            if ears.waits_until() != waits_until {
+                break;
+            }
         }
     }
 }

@@ -45,6 +45,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("memmap2", &["watch"]),
     ("prometheus_client", &["telemetry"]),
     // The configuration only parses addresses with it.
+    ("redis", &["store"]),
     ("reqwest", &["model", "config"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),

@@ -278,8 +278,8 @@ fn only_its_home_speaks_for_an_execution() {
     let adopt = Adopt { session: s, execution: x, home, to: boot("b"), held: true };
     assert_eq!(bench.run(&adopt).err(), Some(Refusal::Fenced));
     let (s, x) = (session(), id.clone());
-    let lost = HomeLost { session: s, execution: x, boot: boot("a") };
-    assert_eq!(bench.run(&lost).err(), Some(Refusal::Fenced), "it lives in a spool");
+    let lost = HomeLost { session: s, execution: x, boot: boot("b") };
+    assert_eq!(bench.run(&lost).err(), Some(Refusal::Fenced), "another boot attends to it");
     let (s, x) = (session(), id.clone());
     let overdue = Overdue { session: s, execution: x, buried: None };
     assert!(matches!(bench.run(&overdue), Err(Refusal::NotYet(_))));

@@ -9,6 +9,8 @@ pub(crate) mod process;
 pub(crate) mod program;
 pub(crate) mod real_bot;
 pub(crate) mod records;
+#[expect(dead_code, reason = "the tests of the stores use the rest")]
+pub(crate) mod redis_server;
 pub(crate) mod service;
 pub(crate) mod stage;
 pub(crate) mod tap;

@@ -283,8 +283,9 @@ impl Channel for Host {
         }
     }
 
-    fn is_read(&self, session: &SessionId) -> bool {
-        let Some(chat) = ChatName::of_session(session) else { return true };
+    fn reaches(&self, address: &Address) -> bool {
+        // What is no chat is refused when it is posted.
+        let Some(chat) = ChatName::of(address) else { return true };
         self.hall().guests.values().any(|guest| guest.chats.contains(&chat))
     }
 }

@@ -109,6 +109,11 @@ pub trait Operation {
     fn class(&self) -> Class;
     /// The rows it must see, given those it has.
     fn needs(&self, have: &Working) -> Vec<Key>;
+    /// Rows that whoever goes on after it will need: read along with what it needs, where something
+    /// is read at all. Nothing is decided by them.
+    fn ahead(&self, _have: &Working) -> Vec<Key> {
+        vec![]
+    }
     /// The decision. Run again after a lost answer it recognises its own repeat.
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Self::Output, Refusal>;
 }

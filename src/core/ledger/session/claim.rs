@@ -2,7 +2,7 @@
 //! new turn begins with. Must not know how a turn runs.
 
 use super::take::{self, Made, Selection};
-use super::{Token, end, entry_keys, is_valid, open_turn, open_turn_key, release};
+use super::{Token, ahead, end, entry_keys, is_valid, open_turn, open_turn_key, release};
 use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Address, Execution};
 use crate::core::id::{BootId, ChainNo, ClaimId, Nonce, SessionId, TurnNo};
@@ -73,6 +73,10 @@ impl Operation for Claim {
             keys.extend(selection.chain().map(Key::chain));
         }
         keys
+    }
+
+    fn ahead(&self, have: &Working) -> Vec<Key> {
+        ahead::of(have)
     }
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Claimed, Refusal> {

@@ -1,6 +1,7 @@
 //! What happens to an execution between its registration and its end. Owns its states and who may
 //! report what. Must not know processes.
 
+use super::ahead;
 use super::end::{self, Ending};
 use super::mail::{self, Letter, name};
 use crate::core::arrival::{Arrival, Standing};
@@ -13,6 +14,9 @@ use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, 
 use crate::core::limits::{HOME_GONE_MS, KILL_GRACE_MS, LATE_FACTS_MAX, OVERDUE_MS};
 use crate::core::output::Captured;
 use crate::core::time::Timestamp;
+
+/// Said of work whose process died with it.
+const PROCESS_GONE: &str = "its process is gone";
 
 /// What its home does with a process that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +237,10 @@ impl Operation for Complete {
         end::needs(have, &self.execution)
     }
 
+    fn ahead(&self, have: &Working) -> Vec<Key> {
+        ahead::of(have)
+    }
+
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Completed, Refusal> {
         let execution = find(rows, &self.execution)?;
         if let State::Ended(first) = &execution.state {
@@ -323,12 +331,23 @@ impl Overdue {
                 outcome.elapsed_ms = elapsed(execution, now);
                 Some((outcome, true))
             }
-            State::Registered | State::Running | State::Cancelling => {
-                let gone = execution.unattended || now >= patience;
-                gone.then(|| (Outcome::bare(Status::Lost, "home gone"), true))
-            }
+            State::Registered | State::Running | State::Cancelling => match execution.home {
+                Home::Process(_) => Some((Outcome::bare(Status::Lost, PROCESS_GONE), false)),
+                Home::Spool(_) => {
+                    let gone = execution.unattended || now >= patience;
+                    gone.then(|| (Outcome::bare(Status::Lost, "home gone"), true))
+                }
+            },
             State::Ended(_) => None,
         }
+    }
+}
+
+/// Nobody attends to it for now; its home may come back for so much longer.
+fn leave(rows: &mut Working, id: &ExecutionId) {
+    if let Some(row) = rows.edit::<Execution>(&Key::execution(id)) {
+        row.unattended = true;
+        row.due_at = row.due_at.plus_ms(HOME_GONE_MS - OVERDUE_MS);
     }
 }
 
@@ -361,10 +380,7 @@ impl Operation for Overdue {
             return Err(Refusal::NotYet(execution.due_at));
         }
         let Some((outcome, kill)) = self.outcome(&execution, at.now) else {
-            if let Some(row) = rows.edit::<Execution>(&Key::execution(&self.execution)) {
-                row.unattended = true;
-                row.due_at = row.due_at.plus_ms(HOME_GONE_MS - OVERDUE_MS);
-            }
+            leave(rows, &self.execution);
             return Ok(false);
         };
         end::end(rows, at.now, &execution.id, Ending { outcome, silent: None, kill });
@@ -372,7 +388,8 @@ impl Operation for Overdue {
     }
 }
 
-/// What lived in the process of a buried boot is lost.
+/// A boot is buried: what lived in its process is lost, what lives in its spool is unattended until
+/// the next boot of that spool adopts it.
 #[derive(Debug, Clone)]
 pub struct HomeLost {
     /// The session.
@@ -404,11 +421,20 @@ impl Operation for HomeLost {
         if execution.state.is_ended() {
             return Ok(false);
         }
-        if execution.home != Home::Process(self.boot.clone()) {
-            return Err(Refusal::Fenced);
+        match &execution.home {
+            Home::Process(boot) if *boot == self.boot => {
+                let outcome = Outcome::bare(Status::Lost, PROCESS_GONE);
+                let ending = Ending { outcome, silent: None, kill: false };
+                end::end(rows, at.now, &execution.id, ending);
+                Ok(true)
+            }
+            Home::Spool(_) if execution.boot == self.boot => {
+                if !execution.unattended {
+                    leave(rows, &self.execution);
+                }
+                Ok(false)
+            }
+            Home::Process(_) | Home::Spool(_) => Err(Refusal::Fenced),
         }
-        let outcome = Outcome::bare(Status::Lost, "its process is gone");
-        end::end(rows, at.now, &execution.id, Ending { outcome, silent: None, kill: false });
-        Ok(true)
     }
 }

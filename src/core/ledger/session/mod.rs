@@ -19,6 +19,7 @@
 //! | `Forget`, `Retire` | nothing left to do |
 
 mod accept;
+mod ahead;
 mod append;
 mod claim;
 mod closing;

@@ -80,9 +80,13 @@ impl Operation for LeaseItem {
         if at.now < not_before && item.state == ItemState::Pending {
             return Err(Refusal::NotYet(not_before));
         }
-        let old = at.now.since_ms(item.created_at) > POST_MS_MAX;
-        if old && matches!(item.errand, Errand::Post { .. }) {
-            finish(rows, at.now, &item, ItemState::Dead("nobody took it for 48 hours".into()));
+        if at.now.since_ms(item.created_at) > POST_MS_MAX {
+            let why = match item.errand {
+                Errand::Post { .. } => "nobody took it for 48 hours",
+                // If its spool comes back, its next boot ends what the ledger has ended.
+                Errand::Kill { .. } => "its home is gone: nobody took it for 48 hours",
+            };
+            finish(rows, at.now, &item, ItemState::Dead(why.into()));
             return Ok(Leased::Dead);
         }
         let until = at.now.plus_ms(POST_LEASE_MS);

@@ -1,0 +1,36 @@
+//! What whoever runs the next turn of a session will want to see, read along with what an operation
+//! needs anyway: from a completion to the model's request there is one read. Nothing is decided by
+//! it. Must not know who keeps it.
+
+use super::take;
+use crate::core::ledger::row::{Inbox, Live};
+use crate::core::ledger::{Key, Working};
+use crate::core::limits::{LOG_AHEAD_ENTRIES_MAX, TAKE_PEOPLE_MAX};
+
+/// For a session that is about to be claimed, once its frame is there; nothing where somebody runs
+/// it already.
+pub(super) fn of(have: &Working) -> Vec<Key> {
+    if !have.has(&Key::head()) {
+        return vec![];
+    }
+    let head = have.head();
+    if head.open.is_some() || head.stopped {
+        return vec![];
+    }
+    let mut keys = vec![Key::turn(head.turns + 1), Key::summary(), Key::tails(), Key::live()];
+    let from = head.log_from.max(head.tlen.saturating_sub(LOG_AHEAD_ENTRIES_MAX));
+    keys.extend((from..=head.tlen + TAKE_PEOPLE_MAX as u64).map(Key::entry));
+    if have.has(&Key::live()) {
+        let live = have.get::<Live>(&Key::live()).cloned().unwrap_or_default();
+        keys.extend(live.0.iter().map(Key::execution));
+    }
+    if have.has(&Key::inbox())
+        && let Some(inbox) = have.get::<Inbox>(&Key::inbox())
+    {
+        keys.extend(take::first(inbox).keys());
+        keys.extend(inbox.notices.iter().map(|unread| Key::chain(unread.chain)));
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}
