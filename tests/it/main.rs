@@ -11,6 +11,7 @@ mod faults;
 mod idle;
 mod load;
 mod model;
+mod nodes;
 mod watch;
 
 #[path = "../support/mod.rs"]
