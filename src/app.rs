@@ -2,11 +2,13 @@
 //! are opened and closed, and maps configuration onto their settings.
 
 use std::collections::HashMap;
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use secrecy::ExposeSecret;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Color, Config, LogFormat, ModelConfig};
@@ -20,8 +22,9 @@ use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
 use crate::engine::{Agent, Engine, Ports, Settings};
 use crate::model::{self, Chosen, Playbook};
-use crate::ports::{Channel, Clock, ExitSink, Ids, Store};
+use crate::ports::{Channel, Clock, ExitSink, Ids, Meter, Store};
 use crate::store::{self, Sqlite, SystemClock, UlidIds};
+use crate::telemetry::Sink;
 use crate::tools::Wiring;
 use crate::watch::{self, Watch};
 use crate::{demo, load, shutdown, telemetry};
@@ -32,6 +35,9 @@ const PRINCIPAL: &str = "local";
 const TURNS_MAX: usize = 64;
 /// How long a pipe's end waits for answers.
 const AT_END_MS_MAX: u64 = 600_000;
+/// What somebody should know before a script runs.
+const SANDBOX: &str =
+    "scripts run without a sandbox, with your rights (`dogwatch doctor` says more)";
 
 /// How `dogwatch chat` was called.
 #[derive(Debug, Clone)]
@@ -158,17 +164,21 @@ fn agent(config: &Config) -> Result<Agent> {
     })
 }
 
-/// The log goes to a file: the terminal is the person's.
-fn log(config: &Config) -> Result<telemetry::Guard> {
-    let file = config.log.file.clone().unwrap_or_else(|| config.data_dir.join("dogwatch.log"));
+/// What dogwatch says about itself, to a file or beside the program's answer.
+fn log(config: &Config, sink: Sink) -> Result<telemetry::Guard> {
+    let color = match config.console.color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => std::io::stderr().is_terminal(),
+    };
     Ok(telemetry::init(telemetry::Settings {
         format: match config.log.format {
             LogFormat::Pretty => telemetry::Format::Pretty,
             LogFormat::Json => telemetry::Format::Json,
         },
         filter: config.log.filter.clone(),
-        sink: telemetry::Sink::File(file),
-        color: false,
+        color: color && sink == Sink::Stderr,
+        sink,
         redactor: redactor(config),
     })?)
 }
@@ -233,52 +243,99 @@ pub fn program() -> Result<PathBuf> {
     std::env::current_exe().context("this program's own file cannot be found")
 }
 
+/// What every bot is made of, opened in order.
+pub(crate) struct Rooms {
+    /// Everything is kept here.
+    pub(crate) store: Arc<Sqlite>,
+    _log: telemetry::Guard,
+    /// The store's time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Fresh ids.
+    pub(crate) ids: Arc<dyn Ids>,
+    /// What must end before the process does.
+    pub(crate) tasks: TaskTracker,
+    /// Cancelled when the process is asked to end.
+    pub(crate) stopped: CancellationToken,
+    /// The spool.
+    pub(crate) launcher: Arc<Watch>,
+    /// Who answers.
+    pub(crate) model: Arc<Chosen>,
+    exits: Arc<Exits>,
+}
+
+impl Rooms {
+    /// The store first: whoever finds it held has touched nothing else.
+    pub(crate) async fn open(config: &Config, log_to: Sink) -> Result<Self> {
+        config.scripts_allowed()?;
+        let store = Arc::new(Sqlite::open(&store_settings(config))?);
+        let log = log(config, log_to)?;
+        let now = store.now().await?;
+        #[cfg(feature = "failpoints")]
+        let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(now));
+        let tasks = TaskTracker::new();
+        let stopped = shutdown::on_signals(&tasks)?;
+        let exits = Arc::new(Exits::default());
+        let launcher = Arc::new(launcher(config, &clock, &exits, &tasks)?);
+        let model = Arc::new(model(config, Arc::clone(&clock))?);
+        tracing::warn!(watch.sandbox = "off", "{SANDBOX}");
+        let ids: Arc<dyn Ids> = Arc::new(UlidIds);
+        Ok(Self { store, _log: log, clock, ids, tasks, stopped, launcher, model, exits })
+    }
+
+    /// The engine, which posts to these channels and is counted by this meter.
+    pub(crate) fn engine(
+        &self,
+        config: &Config,
+        channels: HashMap<String, Arc<dyn Channel>>,
+        meter: Arc<dyn Meter>,
+    ) -> Result<Arc<Engine>> {
+        let ports = Ports {
+            store: Arc::<Sqlite>::clone(&self.store),
+            clock: Arc::clone(&self.clock),
+            ids: Arc::clone(&self.ids),
+            model: Arc::<Chosen>::clone(&self.model),
+            channels,
+            launcher: Arc::<Watch>::clone(&self.launcher),
+            redactor: Arc::new(redactor(config)),
+        };
+        let settings = Settings {
+            boot: BootId::new(self.ids.fresh())?,
+            sole: true,
+            agent: agent(config)?,
+            grace_ms: config.watch.grace_ms,
+            turns_max: TURNS_MAX,
+        };
+        let engine = Engine::metered(settings, ports, meter);
+        self.exits.bind(&engine);
+        Ok(engine)
+    }
+
+    /// After the engine: the spool, then whatever still runs here.
+    pub(crate) async fn close(self) {
+        self.launcher.release();
+        self.stopped.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
 /// Runs the bot at this process's terminal.
 pub async fn chat(config: Config, chat: Chat) -> Result<End> {
-    config.scripts_allowed()?;
-    let store = Arc::new(Sqlite::open(&store_settings(&config))?);
-    let _log = log(&config)?;
-    let now = store.now().await?;
-    #[cfg(feature = "failpoints")]
-    let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(now));
-    let ids: Arc<dyn Ids> = Arc::new(UlidIds);
-    let tasks = TaskTracker::new();
-    let stopped = shutdown::on_signals(&tasks)?;
-    let exits = Arc::new(Exits::default());
-    let launcher = Arc::new(launcher(&config, &clock, &exits, &tasks)?);
-    let model = Arc::new(model(&config, Arc::clone(&clock))?);
-    let sandbox = "scripts run without a sandbox, with your rights (`dogwatch doctor` says more)";
-    tracing::warn!(watch.sandbox = "off", "{sandbox}");
-    let banner = vec![model.describe(), sandbox.to_owned()];
+    let file = config.log.file.clone().unwrap_or_else(|| config.data_dir.join("dogwatch.log"));
+    // The log goes to a file: the terminal is the person's.
+    let rooms = Rooms::open(&config, Sink::File(file)).await?;
+    let banner = vec![rooms.model.describe(), SANDBOX.to_owned()];
     let (console, seat) = console::open(terminal(&config, &chat, banner)?);
-    let channel: Arc<dyn Channel> = console;
-    let ports = Ports {
-        store: Arc::<Sqlite>::clone(&store),
-        clock: Arc::clone(&clock),
-        ids: Arc::clone(&ids),
-        model,
-        channels: HashMap::from([(console::chat::SURFACE.to_owned(), channel)]),
-        launcher: Arc::<Watch>::clone(&launcher),
-        redactor: Arc::new(redactor(&config)),
-    };
-    let settings = Settings {
-        boot: BootId::new(ids.fresh())?,
-        sole: true,
-        agent: agent(&config)?,
-        grace_ms: config.watch.grace_ms,
-        turns_max: TURNS_MAX,
-    };
-    let engine = Engine::new(settings, ports);
-    exits.bind(&engine);
+    let console: Arc<dyn Channel> = console;
+    let channels = HashMap::from([(console::chat::SURFACE.to_owned(), console)]);
+    let engine = rooms.engine(&config, channels, Arc::new(()))?;
     engine.start().await?;
     let desk = Arc::new(FrontDesk(Arc::clone(&engine)));
-    let reach = console::Reach { desk, clock, ids, stopped: stopped.clone() };
+    let (clock, ids) = (Arc::clone(&rooms.clock), Arc::clone(&rooms.ids));
+    let reach = console::Reach { desk, clock, ids, stopped: rooms.stopped.clone() };
     let end = console::run(seat, reach).await;
     engine.shut_down().await;
-    launcher.release();
-    stopped.cancel();
-    tasks.close();
-    tasks.wait().await;
+    rooms.close().await;
     Ok(end?)
 }

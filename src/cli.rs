@@ -16,7 +16,7 @@ use crate::failpoint;
 use crate::model::{PlaybookError, SettingsError};
 use crate::ports::Ids as _;
 use crate::store::UlidIds;
-use crate::{app, audit, demo, doctor, load, tools, watch};
+use crate::{app, audit, demo, doctor, load, serve, tools, watch};
 
 /// Something was wrong with the call.
 const USAGE: u8 = 64;
@@ -37,6 +37,8 @@ enum Command {
     Demo,
     /// Talk with the bot in this terminal
     Chat(ChatArgs),
+    /// Run the bot as a service, with probes and metrics over HTTP
+    Serve(Place),
     /// Prove that every result is accounted for
     Audit(Report),
     /// Measure how much the store bears, in a scratch store beside yours
@@ -167,6 +169,10 @@ impl Cli {
                 let happened = demo::run(settings, &mut std::io::stdout()).await?;
                 Ok((String::new(), happened))
             })),
+            Command::Serve(place) => on_runtime(&place, |config| async move {
+                let all_handed_over = serve::run(config).await?;
+                Ok((String::new(), all_handed_over))
+            }),
             Command::Chat(args) => on_runtime(&args.place, move |config| async move {
                 let chat = app::Chat { name: args.chat, json: args.json, wait: args.wait };
                 let end = app::chat(config, chat).await?;

@@ -15,10 +15,13 @@ pub mod watch;
 pub mod config;
 pub mod telemetry;
 
+pub mod http;
+
 pub mod app;
 pub mod audit;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
 pub mod load;
+pub mod serve;
 mod shutdown;

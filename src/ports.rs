@@ -1,5 +1,5 @@
 //! The traits between decisions and the world. Owns the outbound ports (`Store`, `Model`,
-//! `Channel`, `Launcher`, `Clock`, `Ids`) and the inbound ones (`Desk`, `ExitSink`).
+//! `Channel`, `Launcher`, `Clock`, `Ids`, `Meter`) and the inbound ones (`Desk`, `ExitSink`).
 //! Must not know any adapter.
 
 use futures_util::future::BoxFuture;
@@ -11,7 +11,7 @@ use crate::core::execution::{Address, Execution, Outcome, PostSort, Scope};
 use crate::core::id::{
     ExecutionId, ItemId, PressId, Principal, SessionId, SpoolId, StopId, TurnNo,
 };
-use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
+use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
@@ -54,7 +54,7 @@ pub struct Loaded {
 /// One index member: a row of an aggregate, with its score.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
-    /// When it is due, in most indexes.
+    /// When it is due, in most indexes. At most `SCORE_MAX`.
     pub score: u64,
     /// The aggregate.
     pub aggregate: Aggregate,
@@ -352,6 +352,37 @@ pub trait ExitSink: Send + Sync + 'static {
     /// It is over. May be said twice.
     fn exited(&self, session: SessionId, execution: ExecutionId, outcome: Outcome);
 }
+
+// ---------------------------------------------------------------- Meter
+
+/// How an apply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ApplyEnd {
+    /// Written.
+    Applied,
+    /// Somebody else wrote in between.
+    Conflict,
+    /// The answer was lost, the rows were not.
+    Already,
+    /// The store did not answer, or refused.
+    Failed,
+}
+
+/// Hears what happened, to count it. Must return at once: nothing waits for it and nothing depends
+/// on it.
+pub trait Meter: Send + Sync + 'static {
+    /// An apply ended, after so many milliseconds.
+    fn applied(&self, _end: ApplyEnd, _ms: u64) {}
+    /// The rows of an apply are written; these are what it made true.
+    fn wrote(&self, _facts: &[Fact]) {}
+    /// The model was asked, and answered after so many milliseconds.
+    fn asked(&self, _answer: &Result<Answer, ModelError>, _ms: u64) {}
+    /// A tool was called by this name, which may be any text; its result was an error or not.
+    fn called(&self, _tool: &str, _ok: bool, _ms: u64) {}
+}
+
+/// Nobody counts.
+impl Meter for () {}
 
 // ---------------------------------------------------------------- Desk
 

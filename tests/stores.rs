@@ -11,6 +11,16 @@ mod stores {
     mod model;
     mod pages;
     mod place;
+    mod redis;
+    #[path = "../support/redis_cluster.rs"]
+    mod redis_cluster;
+    mod redis_crash;
+    mod redis_faults;
+    mod redis_many;
+    #[path = "../support/redis_proxy.rs"]
+    mod redis_proxy;
+    #[path = "../support/redis_server.rs"]
+    mod redis_server;
     mod samples;
     #[path = "../sim/mod.rs"]
     mod sim;

@@ -1,5 +1,6 @@
 //! From raw to checked. Owns every bound and every default. Must not know how a file is read.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -9,14 +10,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::environment::{Lookup, config_file, path, state_dir};
 use super::problem::Problem;
 use super::raw::{
-    RawColor, RawConfig, RawConsole, RawFormat, RawLimits, RawLog, RawModel, RawModelKind,
+    RawColor, RawConfig, RawConsole, RawFormat, RawHttp, RawLimits, RawLog, RawModel, RawModelKind,
     RawSandbox, RawWatch,
 };
 use super::secret::SecretRef;
 use super::source::Source;
 use super::{
-    Color, Config, ConsoleConfig, Limits, LogConfig, LogFormat, ModelConfig, OpenAiConfig, Sandbox,
-    WatchConfig, agents,
+    Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
+    OpenAiConfig, Sandbox, WatchConfig, agents,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
@@ -26,6 +27,7 @@ use crate::core::nearest::echo;
 
 const BASE_URL: &str = "https://api.openai.com/v1";
 const FILTER: &str = "info";
+const BIND: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7878);
 
 /// One file being checked.
 pub(super) struct Checking<'a> {
@@ -159,6 +161,7 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         watch: watch(&raw.watch, &data_dir, checking),
         limits,
         console: console(&raw.console, &data_dir, checking),
+        http: http(&raw.http, checking),
         log: log(&raw.log, &data_dir, checking),
         agent,
         agents,
@@ -342,6 +345,32 @@ fn console(raw: &RawConsole, data_dir: &Path, checking: &mut Checking<'_>) -> Co
         RawColor::Never => Color::Never,
     };
     ConsoleConfig { chat: chat.unwrap_or_else(|| "main".to_owned()), history, color }
+}
+
+fn http(raw: &RawHttp, checking: &mut Checking<'_>) -> HttpConfig {
+    let token = raw.token.as_ref().and_then(|token| checking.secret("http.token", token));
+    let written = checking.line("http.bind", raw.bind.as_deref());
+    let bind = written.and_then(|written| {
+        let bind = written.parse::<SocketAddr>().ok();
+        if bind.is_none() {
+            let what = format!("{} is not an address with a port", echo(&written));
+            checking.wrong("http.bind", what, "Write for example \"127.0.0.1:7878\".");
+        }
+        bind
+    });
+    if let Some(bind) = bind
+        && !bind.ip().is_loopback()
+        && raw.token.is_none()
+    {
+        let what = format!("{bind} can be reached from other machines, and no token is asked for");
+        let cure = "Set [http] token, or bind to 127.0.0.1 and put a proxy before it.";
+        checking.wrong("http.bind", what, cure);
+    }
+    HttpConfig {
+        bind: bind.unwrap_or(BIND),
+        token,
+        drain_ms: checking.whole("http.drain_ms", raw.drain_ms, 0, 0..=60_000),
+    }
 }
 
 fn log(raw: &RawLog, data_dir: &Path, checking: &mut Checking<'_>) -> LogConfig {

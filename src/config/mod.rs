@@ -2,6 +2,7 @@
 //! defaults and errors. Must not know who uses a value: `app.rs` maps it onto each room's own
 //! `Settings`.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
@@ -42,6 +43,8 @@ pub struct Config {
     pub limits: Limits,
     /// `dogwatch chat`.
     pub console: ConsoleConfig,
+    /// `dogwatch serve`.
+    pub http: HttpConfig,
     /// The log.
     pub log: LogConfig,
     /// Name of the agent that answers; it is one of `agents`.
@@ -144,6 +147,17 @@ pub struct ConsoleConfig {
     pub color: Color,
 }
 
+/// The server of `dogwatch serve`.
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// Where it listens; not loopback only with a token.
+    pub bind: SocketAddr,
+    /// Asked for as a bearer token, by all but the probes.
+    pub token: Option<SecretString>,
+    /// Between saying "not ready" and handing over.
+    pub drain_ms: u64,
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -197,13 +211,15 @@ impl Config {
 
     /// Every secret it holds, so that each can be taken out of logs and posts.
     pub fn secrets(&self) -> Vec<SecretString> {
+        let mut secrets: Vec<_> = self.http.token.iter().cloned().collect();
         match &self.model {
             ModelConfig::OpenAi(openai) => {
                 let headers = openai.headers.iter().map(|(_, secret)| secret);
-                openai.api_key.iter().chain(headers).cloned().collect()
+                secrets.extend(openai.api_key.iter().chain(headers).cloned());
             }
-            ModelConfig::Scripted { .. } => vec![],
+            ModelConfig::Scripted { .. } => {}
         }
+        secrets
     }
 }
 

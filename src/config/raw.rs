@@ -29,6 +29,8 @@ pub(super) struct RawConfig {
     pub(super) limits: RawLimits,
     /// `dogwatch chat`.
     pub(super) console: RawConsole,
+    /// The server of `dogwatch serve`.
+    pub(super) http: RawHttp,
     /// What dogwatch writes about itself.
     pub(super) log: RawLog,
 }
@@ -141,6 +143,18 @@ pub(super) struct RawConsole {
     pub(super) history: Option<bool>,
     /// Whether colours are used.
     pub(super) color: Option<RawColor>,
+}
+
+/// `[http]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawHttp {
+    /// Address and port.
+    pub(super) bind: Option<String>,
+    /// Asked for as a bearer token.
+    pub(super) token: Option<SecretRef>,
+    /// Milliseconds between saying "not ready" and handing over.
+    pub(super) drain_ms: Option<i64>,
 }
 
 /// How log lines look.

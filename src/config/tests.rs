@@ -11,6 +11,7 @@ fn environment(name: &str) -> Option<String> {
     match name {
         "HOME" => Some("/home/ada".into()),
         "OPENAI_API_KEY" => Some("sk-from-env".into()),
+        "DOGWATCH_HTTP_TOKEN" => Some("http-from-env".into()),
         "GATEWAY_KEY" => Some("gateway-from-env".into()),
         _ => None,
     }
@@ -91,7 +92,7 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
     let config = files.load().unwrap_or_else(|error| panic!("{error}"));
     let secrets = config.secrets();
     let held: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
-    assert_eq!(held, ["sk-from-env", "gateway-from-env"]);
+    assert_eq!(held, ["http-from-env", "sk-from-env", "gateway-from-env"]);
     assert_eq!(config.data_dir, Path::new("/var/lib/dogwatch"));
     assert!(!format!("{config:?}").contains("from-env"));
 }
@@ -326,4 +327,23 @@ fn a_check_asks_for_the_sandbox_line_and_warns_of_what_is_open() {
 #[test]
 fn schemas_of_the_files() {
     insta::assert_json_snapshot!(schema());
+}
+
+#[test]
+fn the_server_is_for_this_machine_unless_a_token_is_asked_for() {
+    assert_eq!(
+        errors("[http]\nbind = \"0.0.0.0:7878\"\n"),
+        "dogwatch.toml:2:1: http.bind: 0.0.0.0:7878 can be reached from other machines, and no \
+         token is asked for\n    Set [http] token, or bind to 127.0.0.1 and put a proxy before it."
+    );
+    for bind in ["localhost", "127.0.0.1", "7878", "127.0.0.1:99999", ""] {
+        let said = errors(&format!("[http]\nbind = \"{bind}\"\n"));
+        assert!(said.starts_with("dogwatch.toml:2:1: http.bind: "), "{bind}: {said}");
+    }
+    for bind in ["127.0.0.1:0", "127.9.9.9:80", "[::1]:7878"] {
+        assert!(Files::new(&format!("[http]\nbind = \"{bind}\"\n")).load().is_ok(), "{bind}");
+    }
+    let token = "[http]\nbind = \"0.0.0.0:80\"\ntoken = { env = \"GATEWAY_KEY\" }\n";
+    let config = Files::new(token).load().unwrap();
+    assert_eq!(config.secrets().len(), 1, "the log knows it as a secret");
 }

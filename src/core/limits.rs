@@ -99,6 +99,25 @@ pub const STORE_QUEUE_MAX: usize = 1_024;
 pub const STORE_READERS: usize = 4;
 /// The embedded store waits so long for a lock of another program.
 pub const STORE_BUSY_MS: u64 = 5_000;
+/// Making a connection to Redis takes at most so long.
+pub const REDIS_CONNECT_MS: u64 = 2_000;
+/// An answer of Redis takes at most so long; then its outcome is unknown.
+pub const REDIS_ANSWER_MS: u64 = 5_000;
+/// First wait after a connection to Redis could not be made; it doubles. Whoever asks meanwhile is
+/// told at once that it is away.
+pub const REDIS_RECONNECT_FIRST_MS: u64 = 50;
+/// Longest such wait.
+pub const REDIS_RECONNECT_MS_MAX: u64 = 2_000;
+/// A connection to Redis on which nothing was said for so long is asked whether it is there.
+pub const REDIS_PING_MS: u64 = 10_000;
+/// Requests to Redis that wait for their turn on the connection.
+pub const REDIS_QUEUE_MAX: usize = 1_024;
+/// Times that a request follows a slot of a Redis Cluster, or waits for it.
+pub const REDIS_CLUSTER_RETRIES_MAX: u32 = 6;
+/// Rows, or members of a shard's index, that are read from Redis at once.
+pub const ROWS_READ_MAX: usize = 1_000;
+/// Highest score of an index member: what a Redis score holds exactly. The end of time is there.
+pub const SCORE_MAX: u64 = (1 << 53) - 1;
 /// What another node wrote is left to that node for so long at least: it knows of it already.
 pub const HINT_HEAD_START_MS: u64 = 20;
 /// After that the others look within so long, each at a time of its own.
@@ -256,6 +275,33 @@ pub const HAND_IN_RETRY_MS: u64 = 500;
 /// First wait before a chat that ends looks again whether all is answered; it doubles.
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 
+/// Connections of the server at a time; more wait to be taken.
+pub const HTTP_CONNECTIONS_MAX: usize = 256;
+/// The head of a request is there by then, or its connection ends; so does one that is idle.
+pub const HTTP_HEAD_MS: u64 = 5_000;
+/// Largest head of a request.
+pub const HTTP_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Headers of a request.
+pub const HTTP_HEADERS_MAX: usize = 64;
+/// Silence inside a request's body.
+pub const HTTP_BODY_MS: u64 = 5_000;
+/// Largest body of a request.
+pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// A whole request, its body included.
+pub const HTTP_REQUEST_MS: u64 = 30_000;
+/// Connections end so long after the server is asked to end.
+pub const HTTP_DRAIN_MS: u64 = 5_000;
+/// Longest id of a request that is taken from its sender, in characters.
+pub const REQUEST_ID_CHARS_MAX: usize = 64;
+/// An answer of the store to a probe or a scrape.
+pub const PROBE_MS_MAX: u64 = 2_000;
+/// Probes and scrapes within so long share one look.
+pub const PROBE_KEPT_MS: u64 = 1_000;
+/// Index members that a scrape counts; more are not told apart from as many.
+pub const SCRAPE_MEMBERS_MAX: usize = 1_000;
+/// Until all is handed over when the bot is asked to end.
+pub const HAND_OVER_MS_MAX: u64 = 25_000;
+
 const _: () = assert!(RENEW_MS * 3 <= LEASE_MS);
 const _: () = assert!(RENEW_MS < BEAT_GAP_MS_MAX && BEAT_GAP_MS_MAX < LEASE_MS);
 const _: () = assert!(SWEEP_MS < LEASE_MS);
@@ -303,5 +349,6 @@ const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);
+const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
 // What a shim does after a script's end is over before the ledger calls it overdue.
 const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::limits::SCORE_MAX;
+
 /// Milliseconds since the Unix epoch, by the store's time.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -14,9 +16,12 @@ impl Timestamp {
     /// The earliest instant.
     pub const ZERO: Self = Self(0);
 
-    /// From milliseconds since the Unix epoch.
+    /// The end of time: the latest instant that every store keeps in order.
+    pub const MAX: Self = Self(SCORE_MAX);
+
+    /// From milliseconds since the Unix epoch, at most the end of time.
     pub const fn from_ms(ms: u64) -> Self {
-        Self(ms)
+        if ms > SCORE_MAX { Self::MAX } else { Self(ms) }
     }
 
     /// Milliseconds since the Unix epoch.
@@ -27,7 +32,7 @@ impl Timestamp {
     /// Later by `ms`, at most the end of time.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
-        Self(self.0.saturating_add(ms))
+        Self::from_ms(self.0.saturating_add(ms))
     }
 
     /// Milliseconds since `earlier`, 0 when that is later.

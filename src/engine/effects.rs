@@ -31,6 +31,7 @@ type Answered = Result<(Value, Option<ExecutionId>), ToolError>;
 
 /// Runs one call to its result.
 pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], call: Call) -> Input {
+    let began = engine.ports.clock.now();
     let answered = match tools::parse(declared, &call.name, &call.arguments) {
         Ok(Action::StartScript(start)) => start_script(engine, at, start).await,
         Ok(Action::ListWatchers) => list(engine, at).await,
@@ -39,6 +40,7 @@ pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], cal
         Ok(Action::StaySilent { .. }) => Ok((silence::accepted(), None)),
         Err(error) => Err(error),
     };
+    engine.meter.called(&call.name, answered.is_ok(), engine.ports.clock.now().since_ms(began));
     let (result, collect) = answered.unwrap_or_else(|error| (error.to_result(), None));
     Input::ToolDone { call: at.call, result, collect }
 }

@@ -16,7 +16,7 @@ use crate::core::limits::{
     CONFLICT_RETRIES_MAX, HINTS_KEPT_MAX, KEYS_PER_LOAD_MAX, LOAD_ROUNDS_MAX,
 };
 use crate::failpoint;
-use crate::ports::{Applied, Clock, Hint, Ids, Member, Store, StoreError};
+use crate::ports::{Applied, ApplyEnd, Clock, Hint, Ids, Member, Meter, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
 const MAILBOXES_MAX: usize = 1_024;
@@ -157,6 +157,7 @@ pub struct Ledger {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     sole_boot: Option<BootId>,
+    meter: Arc<dyn Meter>,
     mailboxes: Mutex<HashMap<Aggregate, Mailbox>>,
     /// Rows on all shelves.
     shelved: Arc<AtomicUsize>,
@@ -178,11 +179,18 @@ impl Ledger {
             clock,
             ids,
             sole_boot,
+            meter: Arc::new(()),
             mailboxes: Mutex::new(HashMap::new()),
             shelved: Arc::default(),
             conflicts: AtomicU64::new(0),
             written: broadcast::Sender::new(HINTS_KEPT_MAX),
         }
+    }
+
+    /// The same, counted by `meter`.
+    #[must_use]
+    pub fn metered(self, meter: Arc<dyn Meter>) -> Self {
+        Self { meter, ..self }
     }
 
     /// The store, for reading.
@@ -220,7 +228,8 @@ impl Ledger {
                     continue;
                 }
             };
-            let (output, finished) = finished;
+            let (output, mut finished) = finished;
+            let facts = std::mem::take(&mut finished.facts);
             let mut after = decided.kept;
             let (change, rows) = self.change(operation, &aggregate, after.revision, finished);
             let (revision, index) = (change.revision.clone(), change.index.clone());
@@ -228,6 +237,7 @@ impl Ledger {
             match self.apply(change).await? {
                 Applied::Applied | Applied::Already => {
                     failpoint!(O, "after");
+                    self.meter.wrote(&facts);
                     (after.revision, after.rows) = (Some(revision), rows);
                     after.sort();
                     *kept = after;
@@ -370,11 +380,23 @@ impl Ledger {
     async fn apply(&self, change: Change) -> Result<Applied, StoreError> {
         let mut lost = 0;
         loop {
-            match self.store.apply(change.clone()).await {
+            let began = self.clock.now();
+            let answer = self.store.apply(change.clone()).await;
+            self.meter.applied(apply_end(&answer), self.clock.now().since_ms(began));
+            match answer {
                 Err(StoreError::Away(_)) if lost < LOST_ANSWERS_MAX => lost += 1,
                 answer => return answer,
             }
         }
+    }
+}
+
+const fn apply_end(answer: &Result<Applied, StoreError>) -> ApplyEnd {
+    match answer {
+        Ok(Applied::Applied) => ApplyEnd::Applied,
+        Ok(Applied::Conflict) => ApplyEnd::Conflict,
+        Ok(Applied::Already) => ApplyEnd::Already,
+        Err(_) => ApplyEnd::Failed,
     }
 }
 

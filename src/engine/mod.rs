@@ -28,7 +28,7 @@ use crate::core::id::{BootId, SessionId};
 use crate::core::ledger::session::Allowance;
 use crate::core::limits::STIRS_KEPT_MAX;
 use crate::core::redact::Redactor;
-use crate::ports::{Channel, Clock, Ids, Launcher, Model, Store};
+use crate::ports::{Channel, Clock, Ids, Launcher, Meter, Model, Store};
 use crate::tools::Wiring;
 
 pub use ledger::{Ledger, LedgerError};
@@ -87,6 +87,7 @@ pub struct Engine {
     settings: Settings,
     ledger: Ledger,
     ports: Ports,
+    meter: Arc<dyn Meter>,
     home: Home,
     /// The name of this process now.
     boot: Mutex<BootId>,
@@ -110,19 +111,26 @@ pub struct Engine {
 impl Engine {
     /// Over these ports; nothing runs yet, see `start`.
     pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
+        Self::metered(settings, ports, Arc::new(()))
+    }
+
+    /// The same, counted by `meter`.
+    pub fn metered(settings: Settings, ports: Ports, meter: Arc<dyn Meter>) -> Arc<Self> {
         let sole = settings.sole.then(|| settings.boot.clone());
         let ledger = Ledger::new(
             Arc::clone(&ports.store),
             Arc::clone(&ports.clock),
             Arc::clone(&ports.ids),
             sole,
-        );
+        )
+        .metered(Arc::clone(&meter));
         let home = Home::Spool(ports.launcher.spool());
         let boot = Mutex::new(settings.boot.clone());
         Arc::new(Self {
             settings,
             ledger,
             ports,
+            meter,
             home,
             boot,
             tasks: TaskTracker::new(),
@@ -158,6 +166,16 @@ impl Engine {
     /// The ledger, for reading and for commands.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// Sessions whose turn runs here, or waits for a place.
+    pub fn turns_in_progress(&self) -> usize {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Where its executions live.
+    pub fn home(&self) -> &Home {
+        &self.home
     }
 
     /// The name under which this process beats now.

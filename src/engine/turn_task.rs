@@ -384,7 +384,9 @@ impl Task<'_> {
             Delta::Call { .. } => {}
         };
         failpoint!("model.before");
+        let began = self.engine.ports.clock.now();
         let answered = self.engine.ports.model.call(&request, &mut progress).await;
+        self.engine.meter.asked(&answered, self.engine.ports.clock.now().since_ms(began));
         failpoint!("model.after");
         let rest = clean.finish();
         if answered.is_ok() && !rest.is_empty() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::{BoxFuture, ready};
 use tokio::sync::broadcast;
 
-use super::{check_keys, codec, hints_of};
+use super::{check_keys, check_scores, codec, hints_of};
 use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
 use crate::core::limits::HINTS_KEPT_MAX;
 use crate::core::time::Timestamp;
@@ -171,6 +171,7 @@ impl Memory {
 
     fn apply_now(&self, change: Change) -> Result<Applied, StoreError> {
         check_rows(&change)?;
+        check_scores(&change)?;
         let hints: Vec<Hint> = hints_of(&change).collect();
         let mut state = self.state();
         let fault = state.fault.take();

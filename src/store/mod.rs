@@ -5,16 +5,18 @@ mod alarm;
 pub mod codec;
 pub mod manual;
 pub mod memory;
+pub mod redis;
 pub mod sqlite;
 pub mod time;
 
+pub use self::redis::Redis;
 pub use manual::{CountedIds, ManualClock};
 pub use memory::Memory;
 pub use sqlite::{Settings, Sqlite};
 pub use time::{SystemClock, UlidIds};
 
 use crate::core::ledger::{Change, Key};
-use crate::core::limits::KEYS_PER_LOAD_MAX;
+use crate::core::limits::{KEYS_PER_LOAD_MAX, SCORE_MAX};
 use crate::ports::{Hint, Member, StoreError};
 
 /// What a change has to say to those who wait for index entries.
@@ -38,4 +40,15 @@ fn check_keys(keys: &[Key]) -> Result<(), StoreError> {
         )));
     }
     Ok(())
+}
+
+/// Scores are what every store can keep in order.
+fn check_scores(change: &Change) -> Result<(), StoreError> {
+    match change.index.iter().find(|write| write.score > Some(SCORE_MAX)) {
+        Some(write) => Err(StoreError::Data(format!(
+            "row {} of {} has the score {:?} in {}, at most {SCORE_MAX} is allowed",
+            write.key, change.aggregate, write.score, write.index
+        ))),
+        None => Ok(()),
+    }
 }

@@ -1,5 +1,5 @@
-//! Logs. Owns the subscriber, the form of lines and where they go; every line passes the redactor
-//! before it leaves the process. Must not know what is logged.
+//! Logs and metrics. Owns the subscriber, the form of lines and where they go; every line passes
+//! the redactor before it leaves the process. Must not know what is logged.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::core::redact::Redactor;
 
 mod lines;
+pub mod metrics;
 
 use lines::{Lines, Target};
 

@@ -195,6 +195,11 @@ impl Watch {
         Ok(Self { shared, syntax, tasks })
     }
 
+    /// Is the spool still this launcher's alone?
+    pub fn holds_its_spool(&self) -> bool {
+        self.shared.spool.is_held()
+    }
+
     /// Ends the tasks of this launcher. What runs goes on; nothing more is reported.
     pub fn release(&self) {
         self.shared.stop.cancel();

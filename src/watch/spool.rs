@@ -13,7 +13,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -160,7 +160,7 @@ pub(super) struct Spool {
     root: PathBuf,
     id: SpoolId,
     /// Held until the spool is dropped.
-    _lock: Arc<File>,
+    lock: Arc<File>,
 }
 
 impl Spool {
@@ -183,7 +183,14 @@ impl Spool {
         tidy(&root).map_err(|e| no(e.what, &e.path)(e.source))?;
         let path = root.join("id");
         let id = spool_id(&path, ids).map_err(no("keep its id in", &path))?;
-        Ok(Self { root, id, _lock: Arc::new(lock) })
+        Ok(Self { root, id, lock: Arc::new(lock) })
+    }
+
+    /// Does the lock still stand under its name? Else another bot may take the spool.
+    pub(super) fn is_held(&self) -> bool {
+        let id = |file: io::Result<fs::Metadata>| file.map(|file| (file.dev(), file.ino())).ok();
+        let held = id(self.lock.metadata());
+        held.is_some() && held == id(fs::metadata(self.root.join("lock")))
     }
 
     /// Its id.

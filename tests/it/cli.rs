@@ -17,7 +17,8 @@ use crate::support::fake_llm::{FakeLlm, Reply};
 use crate::support::program::{Home, KEY, Ran};
 
 const SCRIPTED: &str = "[watch]\nsandbox = \"off\"\n";
-const COMMANDS: [&str; 7] = ["demo", "chat", "audit", "load", "doctor", "check-config", "schema"];
+const COMMANDS: [&str; 8] =
+    ["demo", "chat", "serve", "audit", "load", "doctor", "check-config", "schema"];
 
 fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {ran:?}"))

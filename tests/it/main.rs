@@ -12,6 +12,7 @@ mod idle;
 mod load;
 mod model;
 mod nodes;
+mod serve;
 mod watch;
 
 #[path = "../support/mod.rs"]

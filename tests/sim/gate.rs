@@ -1,6 +1,7 @@
 //! Stands before a store: loses answers, opens gaps in which something else happens, and keeps
 //! what was applied. Works the same for the world's own runner and for the engine's.
 
+use std::collections::HashSet;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -33,8 +34,21 @@ struct State {
     /// Applies that get no answer yet.
     away: usize,
     applied: Vec<Change>,
+    /// The revisions of all that was applied.
+    known: HashSet<String>,
     lost: u64,
     conflicts: u64,
+}
+
+/// Tries of one apply at a store that is really cut off.
+const CUTS_MAX: u32 = 20;
+
+impl State {
+    fn record(&mut self, change: Change) {
+        if self.known.insert(change.revision.0.clone()) {
+            self.applied.push(change);
+        }
+    }
 }
 
 pub(crate) struct Gate {
@@ -52,6 +66,7 @@ impl Gate {
             waiting: Waiting::Clock,
             away: 0,
             applied: vec![],
+            known: HashSet::new(),
             lost: 0,
             conflicts: 0,
         };
@@ -147,6 +162,23 @@ impl Gate {
         begins
     }
 
+    /// Applies. A store that is really cut off may have done it or not: the same change, sent
+    /// again, finds out, and the world must know. Also answers whether that was so.
+    async fn settle(
+        &self,
+        inner: &Arc<dyn Store>,
+        change: &Change,
+    ) -> Result<(Applied, bool), StoreError> {
+        for tries in 0..CUTS_MAX {
+            match self.ask(inner.apply(change.clone())).await {
+                Ok(applied) => return Ok((applied, tries > 0)),
+                Err(StoreError::Away(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        panic!("cut off {CUTS_MAX} times in a row");
+    }
+
     async fn apply_through(&self, change: Change) -> Result<Applied, StoreError> {
         self.gap().await;
         let fault = self.fault();
@@ -156,14 +188,16 @@ impl Gate {
             return Err(StoreError::Away("the apply was not sent".into()));
         }
         let inner = self.inner();
-        let applied = self.ask(inner.apply(change.clone())).await?;
+        let (applied, cut) = self.settle(&inner, &change).await?;
         let mut state = self.state();
         match applied {
-            Applied::Applied => state.applied.push(change),
+            Applied::Applied => state.record(change),
             Applied::Conflict => state.conflicts += 1,
+            // The try that was cut off had done it.
+            Applied::Already if cut => state.record(change),
             Applied::Already => {}
         }
-        if fault {
+        if fault || (cut && state.faults) {
             state.lost += 1;
             return Err(StoreError::Away("the answer was lost".into()));
         }

@@ -24,7 +24,7 @@ fn lane() -> Aggregate {
 }
 
 /// The apply with number `no` of a stream: each is one row and one index entry more.
-fn nth(no: u64) -> Change {
+pub(super) fn nth(no: u64) -> Change {
     let (before, after) = ((no - 1).to_string(), no.to_string());
     let class = if no.is_multiple_of(3) { Class::FINISHES } else { Class::HINT };
     change(&lane(), (no > 1).then_some(&before), &after)
@@ -34,7 +34,7 @@ fn nth(no: u64) -> Change {
 }
 
 /// How many applies of the stream a store has. They must be the first ones, whole.
-async fn prefix(store: &dyn Store) -> u64 {
+pub(super) async fn prefix(store: &dyn Store) -> u64 {
     let rows = store.rows(&lane(), None, usize::MAX).await.unwrap();
     let members = store.members(&Index::Due, u64::MAX, None, usize::MAX).await.unwrap();
     let count = rows.len() as u64;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dogwatch::ports::Store;
 
-use super::place::{InMemory, OnDisk, Place};
+use super::place::{InMemory, InRedis, OnDisk, Place};
 use super::sim::{self, Reach, Runner, Setting, schedule};
 
 impl sim::Place for InMemory {
@@ -40,11 +40,35 @@ impl sim::Place for OnDisk {
     }
 }
 
+impl sim::Place for InRedis {
+    fn store(&self) -> Arc<dyn Store> {
+        Place::store(self)
+    }
+
+    fn reopen(&mut self) {
+        Place::reopen(self);
+    }
+
+    /// What a cut log loses is shown by the store's own tests.
+    fn lose_power(&mut self) -> bool {
+        false
+    }
+}
+
 fn schedules<P: Place + sim::Place + 'static>(seeds: std::ops::Range<u64>, sole: bool) {
+    schedules_at(seeds, sole, |_| P::new());
+}
+
+/// Likewise, each at the place that `at` makes for its seed.
+pub(super) fn schedules_at<P: sim::Place + 'static>(
+    seeds: std::ops::Range<u64>,
+    sole: bool,
+    mut at: impl FnMut(u64) -> P,
+) {
     let mut reach = Reach::default();
     for seed in seeds {
         for runner in [Runner::Engine, Runner::Plain] {
-            reach.add(&schedule(Setting { seed, sole, runner }, Box::new(P::new())));
+            reach.add(&schedule(Setting { seed, sole, runner }, Box::new(at(seed))));
         }
     }
     reach.expect(&[
@@ -80,4 +104,22 @@ fn worlds_of_several_nodes_on_disk() {
 #[test]
 fn worlds_of_one_boot_on_disk() {
     schedules::<OnDisk>(20_000..20_020, true);
+}
+
+/// The world waits for the store on this thread; the connection lives on the runtime's.
+pub(super) fn beside_a_runtime(test: impl FnOnce()) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
+    let _entered = runtime.enter();
+    test();
+}
+
+#[test]
+fn worlds_of_several_nodes_over_redis() {
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_020, false));
+}
+
+#[test]
+fn worlds_of_one_boot_over_redis() {
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_040, true));
 }

@@ -13,7 +13,7 @@ use dogwatch::ports::{Applied, Member, Store, StoreError};
 use pretty_assertions::assert_eq;
 
 use super::dice::{Dice, Replay, seeds};
-use super::place::{ChangeExt, InMemory, OnDisk, Place, change, numbered, session};
+use super::place::{ChangeExt, InMemory, InRedis, OnDisk, Place, change, numbered, session};
 
 /// What a store should hold, without a thought for speed.
 #[derive(Default)]
@@ -105,11 +105,11 @@ struct Schedule<P> {
 }
 
 impl<P: Place> Schedule<P> {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, place: P) -> Self {
         Self {
             dice: Dice::new(seed),
             names: Names::new(),
-            place: P::new(),
+            place,
             model: Model::default(),
             sent: vec![],
             revisions: 0,
@@ -268,9 +268,18 @@ async fn all_members(
 }
 
 async fn run<P: Place>(usual: std::ops::Range<u64>, steps: u64) {
+    run_at(usual, steps, P::new).await;
+}
+
+/// Runs each schedule at a place of its own.
+pub(super) async fn run_at<P: Place>(
+    usual: std::ops::Range<u64>,
+    steps: u64,
+    mut place: impl FnMut() -> P,
+) {
     for seed in seeds(usual) {
         let _replay = Replay(seed);
-        let mut schedule = Schedule::<P>::new(seed);
+        let mut schedule = Schedule::new(seed, place());
         for _ in 0..steps {
             schedule.step().await;
             schedule.compare().await;
@@ -286,4 +295,9 @@ async fn the_memory_store_holds_what_the_model_holds() {
 #[tokio::test]
 async fn the_sqlite_store_holds_what_the_model_holds() {
     run::<OnDisk>(0..15, 60).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_redis_store_holds_what_the_model_holds() {
+    run::<InRedis>(0..8, 60).await;
 }

@@ -3,7 +3,8 @@
 use dogwatch::core::execution::Home;
 use dogwatch::core::id::{BootId, SpoolId};
 use dogwatch::core::ledger::{Aggregate, Index, Key};
-use dogwatch::ports::{Member, Store};
+use dogwatch::core::limits::SCORE_MAX;
+use dogwatch::ports::{Member, Store, StoreError};
 use pretty_assertions::assert_eq;
 
 use super::place::{ChangeExt, Place, change, member, members, numbered, on_every_store, session};
@@ -96,7 +97,7 @@ async fn indexes_of_two_homes_are_apart(place: impl Place) {
 
 async fn the_ends_of_the_range_of_scores_are_kept(place: impl Place) {
     let (store, a) = (place.store(), session("a"));
-    let scores = [0, 1, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX];
+    let scores = [0, 1, SCORE_MAX / 2, SCORE_MAX / 2 + 1, SCORE_MAX - 1, SCORE_MAX];
     let mut apply = change(&a, None, "1");
     for (no, score) in scores.into_iter().rev().enumerate() {
         apply = apply.score(Index::Due, &Key::turn(no as u64), Some(score));
@@ -105,6 +106,10 @@ async fn the_ends_of_the_range_of_scores_are_kept(place: impl Place) {
     let found = members(&*store, &Index::Due, u64::MAX).await;
     assert_eq!(found.iter().map(|m| m.0).collect::<Vec<_>>(), scores);
     assert_eq!(members(&*store, &Index::Due, 0).await.len(), 1);
+    let beyond = change(&a, Some("1"), "2").score(Index::Due, &Key::head(), Some(SCORE_MAX + 1));
+    let answer = store.apply(beyond).await;
+    assert!(matches!(answer, Err(StoreError::Data(_))), "{answer:?}");
+    assert_eq!(members(&*store, &Index::Due, u64::MAX).await, found);
 }
 
 async fn rows_are_paged_in_key_order(place: impl Place) {

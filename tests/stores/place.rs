@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dogwatch::core::id::SessionId;
@@ -11,8 +12,11 @@ use dogwatch::core::ledger::{
 };
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Member, Store};
-use dogwatch::store::{ManualClock, Memory, Settings, Sqlite};
+use dogwatch::store::{ManualClock, Memory, Redis, Settings, Sqlite, redis};
 use tempfile::TempDir;
+
+use super::redis_proxy::RedisProxy;
+use super::redis_server::RedisServer;
 
 /// A store and what is left of it when it is closed.
 pub(super) trait Place: Send {
@@ -93,6 +97,68 @@ impl Place for OnDisk {
     fn reopen(&mut self) {
         self.close();
         self.open();
+    }
+}
+
+/// A store in a real Redis, under a prefix of its own.
+pub(super) struct InRedis {
+    pub(super) server: Arc<RedisServer>,
+    /// What stands before it.
+    pub(super) proxy: Option<RedisProxy>,
+    url: String,
+    prefix: String,
+    store: Option<Arc<Redis>>,
+}
+
+impl InRedis {
+    /// An empty store on this server.
+    pub(super) fn on(server: Arc<RedisServer>) -> Self {
+        let url = server.url();
+        Self::at(server, None, url)
+    }
+
+    /// Likewise, with a proxy before it.
+    pub(super) fn through(server: Arc<RedisServer>, proxy: RedisProxy) -> Self {
+        let url = proxy.url();
+        Self::at(server, Some(proxy), url)
+    }
+
+    /// Likewise, reached by this URL.
+    pub(super) fn at(server: Arc<RedisServer>, proxy: Option<RedisProxy>, url: String) -> Self {
+        static PREFIXES: AtomicU64 = AtomicU64::new(0);
+        let prefix = format!("place{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
+        let mut place = Self { server, proxy, url, prefix, store: None };
+        place.reopen();
+        place
+    }
+
+    pub(super) fn settings(&self) -> redis::Settings {
+        settings_of(&self.url, &self.prefix)
+    }
+
+    pub(super) fn redis(&self) -> &Redis {
+        self.store.as_ref().expect("open")
+    }
+}
+
+pub(super) fn settings_of(url: &str, prefix: &str) -> redis::Settings {
+    redis::Settings { url: url.into(), prefix: prefix.into(), ca: None }
+}
+
+impl Place for InRedis {
+    fn new() -> Self {
+        Self::on(RedisServer::shared())
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone().expect("open")
+    }
+
+    fn reopen(&mut self) {
+        if let Some(store) = self.store.take() {
+            assert!(Arc::try_unwrap(store).is_ok(), "a test still holds the store");
+        }
+        self.store = Some(Arc::new(Redis::open(&self.settings()).expect("opens")));
     }
 }
 
@@ -183,6 +249,13 @@ macro_rules! on_every_store {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 super::super::place::within_a_minute(super::$test(OnDisk::new())).await;
+            })*
+        }
+        mod redis {
+            use super::super::place::{InRedis, Place};
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::super::place::within_a_minute(super::$test(InRedis::new())).await;
             })*
         }
     };

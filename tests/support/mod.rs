@@ -11,6 +11,7 @@ pub(crate) mod program;
 pub(crate) mod rack;
 pub(crate) mod real_bot;
 pub(crate) mod records;
+pub(crate) mod service;
 pub(crate) mod stage;
 pub(crate) mod tap;
 pub(crate) mod wire;

@@ -53,6 +53,13 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
+/// The process that started it; 0 where it is gone.
+pub(crate) fn parent(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    after_name.split_whitespace().nth(1).and_then(|pid| pid.parse().ok()).unwrap_or(0)
+}
+
 /// Its short name.
 pub(crate) fn name(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()

@@ -66,7 +66,7 @@ impl Home {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the program under test is a process of its own")]
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command
             .args(arguments)

@@ -21,6 +21,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::process;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dogwatch");
 /// Fails a test that hangs; nothing waits for it.
 const TOO_LONG: Duration = Duration::from_mins(1);
@@ -118,8 +120,17 @@ impl Place {
 
     /// With another of its configurations.
     pub(crate) fn bot_with(&self, config: &str) -> Bot {
+        self.started(&["--config", &self.known_as(config)])
+    }
+
+    /// One that stays after the end of its input until nothing runs any more.
+    pub(crate) fn last_bot(&self) -> Bot {
+        self.started(&["--wait", "--config", &self.known_as("dogwatch.toml")])
+    }
+
+    fn started(&self, arguments: &[&str]) -> Bot {
         let mut child = self
-            .seen(&[PROGRAM, "chat", "--json", "--config", &self.known_as(config)])
+            .seen(&[&[PROGRAM, "chat", "--json"], arguments].concat())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -172,7 +183,9 @@ impl Place {
             let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             text.split(|byte| *byte == 0).nth(1) == Some(b"shim")
         };
-        self.processes().into_iter().filter(is_shim).collect()
+        let all: Vec<i32> = self.processes().into_iter().filter(is_shim).collect();
+        // Between its fork and its exec a script still looks like the shim that starts it.
+        all.iter().filter(|pid| !all.contains(&process::parent(**pid))).copied().collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ledger: the one state machine of delivery, written once, without I/O. Owns rows, operations
 //! and index entries. Must not know which store keeps the rows or who runs the operations.
 
+pub mod fact;
 pub mod index;
 pub mod key;
 pub mod operation;
@@ -12,6 +13,7 @@ pub mod session;
 pub mod audit;
 pub mod node;
 
+pub use fact::Fact;
 pub use index::{Index, index_of};
 pub use key::{Aggregate, Key, Revision};
 pub use operation::{Change, Class, IndexWrite, Operation, Refusal, Situation, Step, Write, step};

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fact::{Fact, facts_of};
 use super::index::index_of;
 use super::key::Key;
 use super::operation::{IndexWrite, Refusal, Write};
@@ -117,8 +118,14 @@ impl Working {
         if let Some(key) = self.unnamed.into_inner() {
             return Err(Refusal::Unnamed(key));
         }
-        let mut finished =
-            Finished { writes: vec![], index: vec![], rows: self.loaded, changed: false };
+        let mut finished = Finished {
+            writes: vec![],
+            index: vec![],
+            rows: self.loaded,
+            changed: false,
+            facts: vec![],
+        };
+        let mut pairs = Vec::with_capacity(self.edited.len());
         for (key, row) in self.edited {
             let before = finished.rows.get(&key).cloned().flatten();
             if before == row {
@@ -137,9 +144,11 @@ impl Working {
                 finished.index.push(IndexWrite { index, key: key.clone(), score: Some(score) });
             }
             finished.writes.push(Write { key: key.clone(), row: row.as_deref().cloned() });
+            pairs.push((before, row.clone()));
             finished.rows.insert(key, row);
             finished.changed = true;
         }
+        finished.facts = facts_of(&pairs);
         Ok(finished)
     }
 
@@ -183,4 +192,6 @@ pub struct Finished {
     pub rows: Rows,
     /// Something is to be written.
     pub changed: bool,
+    /// What it makes true.
+    pub facts: Vec<Fact>,
 }

@@ -19,7 +19,7 @@ use crate::core::ledger::Change;
 use crate::core::limits::{COMMIT_APPLIES_MAX, COMMIT_FILL_MS, STORE_QUEUE_MAX};
 use crate::ports::{Applied, Hint, StoreError};
 use crate::store::time::boot_ms;
-use crate::store::{codec, hints_of};
+use crate::store::{check_scores, codec, hints_of};
 
 /// A change as the tables take it.
 pub(super) struct Encoded {
@@ -33,8 +33,9 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Refuses rows that are too large, before anything is written.
+    /// Refuses what cannot be stored, before anything is written.
     pub(super) fn of(change: Change) -> Result<Self, StoreError> {
+        check_scores(&change)?;
         let aggregate = change.aggregate.to_string();
         let hints = hints_of(&change).collect();
         let mut rows = Vec::with_capacity(change.writes.len());

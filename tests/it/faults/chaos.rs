@@ -83,11 +83,9 @@ fn whatever_is_killed_nothing_is_lost_and_nothing_is_told_twice_unmarked() {
         bots += 1;
         events.extend(bot.kill());
     }
-    // Nobody is killed any more: all that is owed comes.
-    let mut bot = place.bot().ready();
-    while !place.shims().is_empty() {
-        bot.listen(Duration::from_millis(50));
-    }
+    // Nobody is killed any more: all that is owed comes, also from what a turn that was open only
+    // starts now.
+    let mut bot = place.last_bot().ready();
     bot.say("the end");
     let (code, last) = bot.leave();
     events.extend(last);

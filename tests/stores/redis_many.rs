@@ -1,0 +1,156 @@
+//! Several Redis servers: a cluster whose slots move under load, a replica that takes over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use dogwatch::core::ledger::{Aggregate, Index, Key};
+use dogwatch::ports::{Applied, Hint, Member, Store, StoreError};
+use dogwatch::store::Redis;
+use dogwatch::store::redis::health::Verdict;
+use pretty_assertions::assert_eq;
+use tokio::task::{JoinSet, block_in_place};
+
+use super::ledger::{beside_a_runtime, schedules_at};
+use super::model::run_at;
+use super::place::{InRedis, numbered, session, within_a_minute};
+use super::redis::{assert_words, complaints, nth, open};
+use super::redis_cluster::RedisCluster;
+
+fn place(cluster: &RedisCluster) -> InRedis {
+    InRedis::at(cluster.nodes[0].server.clone(), None, cluster.url())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_holds_what_the_model_holds() {
+    let cluster = RedisCluster::start();
+    run_at(0..2, 40, || place(&cluster)).await;
+}
+
+#[test]
+fn worlds_of_several_nodes_over_a_cluster() {
+    let cluster = RedisCluster::start();
+    beside_a_runtime(|| schedules_at(50_000..50_006, false, |_| place(&cluster)));
+}
+
+/// The slot of an aggregate's keys, as the cluster says it.
+fn slot(cluster: &RedisCluster, aggregate: &Aggregate) -> u16 {
+    let pattern = format!("t:*rows:{aggregate}");
+    let find =
+        |node: &super::redis_cluster::Node| -> Vec<String> { node.server.ask(&["KEYS", &pattern]) };
+    let keys: Vec<String> = cluster.nodes.iter().flat_map(find).collect();
+    let [key] = keys.as_slice() else { panic!("{keys:?}") };
+    cluster.nodes[0].server.ask(&["CLUSTER", "KEYSLOT", key])
+}
+
+struct Load {
+    stop: AtomicBool,
+    applied: AtomicU64,
+}
+
+/// Applies one after the other; one whose outcome is unknown is sent again. Answers how many.
+async fn work(store: Arc<Redis>, aggregate: Aggregate, load: Arc<Load>) -> u64 {
+    let mut no = 2;
+    while !load.stop.load(Ordering::SeqCst) {
+        match store.apply(nth(&aggregate, no)).await {
+            Ok(Applied::Applied | Applied::Already) => {
+                no += 1;
+                load.applied.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(StoreError::Away(_)) => {}
+            answer => panic!("{aggregate} {no}: {answer:?}"),
+        }
+    }
+    no - 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_that_move_under_load_lose_and_double_nothing() {
+    within_a_minute(async {
+        let cluster = RedisCluster::start();
+        let store = Arc::new(open(&cluster.url()));
+        let aggregates: Vec<Aggregate> = (0..6).map(|no| session(&format!("s{no}"))).collect();
+        for aggregate in &aggregates {
+            assert_eq!(store.apply(nth(aggregate, 1)).await, Ok(Applied::Applied));
+        }
+        let load = Arc::new(Load { stop: false.into(), applied: 0.into() });
+        let mut workers = JoinSet::new();
+        for aggregate in &aggregates {
+            let (store, aggregate, load) = (store.clone(), aggregate.clone(), load.clone());
+            workers.spawn(async move {
+                let count = work(store, aggregate.clone(), load).await;
+                (aggregate, count)
+            });
+        }
+        block_in_place(|| {
+            for aggregate in &aggregates {
+                let slot = slot(&cluster, aggregate);
+                let from = cluster.holder(slot);
+                for to in [(from + 1) % 3, (from + 2) % 3, from] {
+                    cluster.move_slot(slot, to, || cluster.nodes[from].pause());
+                    // Each move ends among the work of all.
+                    let now = load.applied.load(Ordering::SeqCst);
+                    while load.applied.load(Ordering::SeqCst) < now + 20 {
+                        cluster.nodes[from].pause();
+                    }
+                }
+            }
+        });
+        load.stop.store(true, Ordering::SeqCst);
+        for error in ["MOVED", "ASK"] {
+            assert!(cluster.errors(error) > 0, "nobody was in the way of a move: no {error}");
+        }
+        let counts = workers.join_all().await;
+        for (aggregate, count) in &counts {
+            let entries: Vec<_> = (1..=*count).map(|no| (Key::entry(no), numbered(no))).collect();
+            let mut rows = store.rows(aggregate, None, usize::MAX).await.unwrap();
+            assert_eq!(rows.remove(0), (Key::head(), numbered(*count)));
+            assert_eq!(rows, entries);
+        }
+        let mut ready = store.members(&Index::Ready, u64::MAX, None, 100).await.unwrap();
+        ready.sort_by(|one, other| one.aggregate.cmp(&other.aggregate));
+        let mut expected: Vec<Member> = counts
+            .into_iter()
+            .map(|(aggregate, score)| Member { score, aggregate, key: Key::head() })
+            .collect();
+        expected.sort_by(|one, other| one.aggregate.cmp(&other.aggregate));
+        assert_eq!(ready, expected);
+        let mut all = store.aggregates(None, 100).await.unwrap();
+        all.sort();
+        assert_eq!(all, aggregates);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_is_checked_and_its_nodes_pass_hints_on() {
+    within_a_minute(async {
+        let cluster = RedisCluster::start();
+        let (one, other) = (open(&cluster.url()), open(&cluster.url()));
+        assert_eq!(complaints(&one).await, []);
+        let mut wakes = other.wakes();
+        loop {
+            let count = |node: &super::redis_cluster::Node| -> u64 {
+                node.server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", "t:wakes"]).1
+            };
+            if cluster.nodes.iter().map(count).sum::<u64>() == 2 {
+                break;
+            }
+            cluster.nodes[0].pause();
+        }
+        let names = (0..12).map(|no| session(&format!("s{no}")));
+        for aggregate in names {
+            one.apply(nth(&aggregate, 1)).await.unwrap();
+            let member = Member { score: 1, aggregate, key: Key::head() };
+            assert_eq!(wakes.recv().await, Ok(Hint { index: Index::Ready, member }));
+        }
+        let node = &cluster.nodes[1];
+        let plain = open(&format!("redis://127.0.0.1:{}", node.port));
+        assert_eq!(complaints(&plain).await[0], ("cluster", Verdict::Refuse));
+        let error = plain.members(&Index::Ready, 9, None, 9).await.unwrap_err();
+        assert_words(&error, &["redis-cluster://"]);
+        let () = node.server.ask(&["CLUSTER", "DELSLOTSRANGE", "5461", "5470"]);
+        let found = complaints(&one).await;
+        assert!(found.contains(&("cluster", Verdict::Refuse)), "{found:?}");
+    })
+    .await;
+}

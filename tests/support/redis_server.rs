@@ -1,0 +1,111 @@
+//! A real `redis-server` of a test's own: in a directory of its own, on a socket in it, ended by
+//! its id.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, Weak};
+
+use tempfile::TempDir;
+
+/// A server that lives as long as this.
+pub(crate) struct RedisServer {
+    child: Child,
+    directory: TempDir,
+    options: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts one with an append-only file, on a socket alone; `options` are added, and win.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        let child = launch(directory.path(), &options);
+        Self { child, directory, options }
+    }
+
+    /// One that all tests of this process share, while any of them has it.
+    pub(crate) fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<RedisServer>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start(&[]));
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    /// Where its files are.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Its socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// How it is reached.
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// A connection that waits for each answer, for what only a test asks.
+    pub(crate) fn admin(&self) -> redis::Connection {
+        redis::Client::open(self.url()).unwrap().get_connection().expect("it answers")
+    }
+
+    /// Asks one thing.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let (name, arguments) = words.split_first().expect("a command");
+        redis::cmd(name).arg(arguments).query(&mut self.admin()).expect("it answers")
+    }
+
+    /// Kills it (SIGKILL); its files stay.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it is ours");
+        self.child.wait().expect("it is ours");
+    }
+
+    /// Starts it again on the same files, after [`RedisServer::kill`].
+    pub(crate) fn start_again(&mut self) {
+        self.child = launch(self.directory.path(), &self.options);
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        // It may be dead already.
+        let _dead = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Returns once it accepts connections.
+#[expect(clippy::disallowed_methods, reason = "the server under test is a process of its own")]
+fn launch(directory: &Path, options: &[String]) -> Child {
+    let mut child = std::process::Command::new("redis-server")
+        .args(["--port", "0", "--unixsocket", "socket", "--save", "", "--appendonly", "yes"])
+        .args(["--bind", "127.0.0.1", "--daemonize", "no"])
+        .args(options)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("redis-server starts: tests/run.sh installs it");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut said = vec![];
+    loop {
+        let Some(Ok(line)) = lines.next() else {
+            let _reaped = child.wait();
+            panic!("redis-server ended before it was ready:\n{}", said.join("\n"));
+        };
+        if line.contains("eady to accept connections") {
+            break;
+        }
+        said.push(line);
+    }
+    // Nobody reads on, but a full pipe would stop it.
+    std::thread::spawn(move || lines.for_each(drop));
+    child
+}
