@@ -1,18 +1,85 @@
-//! Several nodes on one store: who dies, who goes on, and that nobody does anything twice.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+//! Several nodes on one store: who dies, who goes on, and that nobody does anything twice. The same
+//! tests over memory and over Redis.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 mod death;
+mod lost_rows;
 mod replicas;
 mod sharing;
 mod storms;
 mod trips;
 
+use std::sync::Arc;
+
 use dogwatch::core::execution::{Execution, State};
 use dogwatch::core::id::SessionId;
+use dogwatch::store::{Memory, Redis, redis};
 
 use crate::support::bot::session;
 use crate::support::cluster::Cluster;
+use crate::support::jump_clock::JumpClock;
 use crate::support::rack::Name;
+use crate::support::redis_server::RedisServer;
+
+/// Where the rows are.
+#[derive(Debug, Clone, Copy)]
+enum Stores {
+    Memory,
+    Redis,
+}
+
+/// The same test over each store that several nodes can share.
+macro_rules! on_each_store {
+    ($name:ident) => {
+        mod $name {
+            #[tokio::test(flavor = "multi_thread")]
+            async fn memory() {
+                super::$name(super::Stores::Memory).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn redis() {
+                super::$name(super::Stores::Redis).await;
+            }
+        }
+    };
+}
+use on_each_store;
+
+async fn at(stores: Stores, clock: JumpClock, count: usize) -> Cluster {
+    match stores {
+        Stores::Memory => {
+            let memory = Arc::new(Memory::new(Arc::new(clock.clone())));
+            Cluster::over(Box::new(move || Arc::<Memory>::clone(&memory) as _), clock, count).await
+        }
+        Stores::Redis => {
+            let server = RedisServer::start(&[]);
+            let settings =
+                redis::Settings { url: server.url().into(), prefix: "nodes:".into(), ca: None };
+            // Each node has connections of its own, and the server lives as long as this.
+            let connect = move || {
+                let _server = &server;
+                Arc::new(Redis::open(&settings).unwrap()) as _
+            };
+            Cluster::over(Box::new(connect), clock, count).await
+        }
+    }
+}
+
+/// So many nodes.
+async fn of(stores: Stores, count: usize) -> Cluster {
+    at(stores, JumpClock::start(), count).await
+}
+
+/// So many nodes, for which a lease is over in a second.
+async fn fast(stores: Stores, count: usize) -> Cluster {
+    at(stores, JumpClock::fast(15), count).await
+}
 
 fn chat_session(chat: &str) -> SessionId {
     session(chat)

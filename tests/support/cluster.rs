@@ -33,7 +33,7 @@ use dogwatch::ports::{
     Applied, Channel, ChannelError, Clock, Desk, DeskError, ExitSink, Hint, Launcher, Loaded,
     Member, Model, Post, Progress, SessionView, Store, StoreError,
 };
-use dogwatch::store::{Memory, UlidIds};
+use dogwatch::store::UlidIds;
 use dogwatch::tools::Wiring;
 use futures_util::future::BoxFuture;
 use tokio::runtime::Runtime;
@@ -70,14 +70,19 @@ pub(crate) struct Asked {
 /// Between one node and the store. A clone is the same; it outlives the boots.
 #[derive(Clone)]
 pub(crate) struct Wire {
-    inner: Arc<dyn Store>,
+    inner: Arc<Mutex<Arc<dyn Store>>>,
     way: watch::Sender<Way>,
     asked: watch::Sender<Asked>,
 }
 
 impl Wire {
     fn new(inner: Arc<dyn Store>) -> Self {
+        let inner = Arc::new(Mutex::new(inner));
         Self { inner, way: watch::Sender::new(Way::Open), asked: watch::Sender::default() }
+    }
+
+    fn inner(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.inner.lock().unwrap())
     }
 
     pub(crate) fn set(&self, way: Way) {
@@ -122,7 +127,7 @@ impl Store for Wire {
             self.asked.send_modify(|asked| {
                 *asked.loads.entry(aggregate.to_string()).or_default() += 1;
             });
-            self.inner.load(aggregate, keys).await
+            self.inner().load(aggregate, keys).await
         })
     }
 
@@ -131,7 +136,7 @@ impl Store for Wire {
             let of = change.aggregate.to_string();
             self.asked.send_modify(|asked| *asked.applies.entry(of).or_default() += 1);
             self.pass().await?;
-            let applied = self.inner.apply(change).await;
+            let applied = self.inner().apply(change).await;
             let conflict = applied == Ok(Applied::Conflict);
             self.asked.send_modify(|asked| asked.conflicts += u64::from(conflict));
             applied
@@ -147,7 +152,7 @@ impl Store for Wire {
     ) -> BoxFuture<'a, Result<Vec<Member>, StoreError>> {
         Box::pin(async move {
             self.pass().await?;
-            let members = self.inner.members(index, until, after, limit).await;
+            let members = self.inner().members(index, until, after, limit).await;
             self.asked.send_modify(|asked| *asked.reads.entry(index.clone()).or_default() += 1);
             members
         })
@@ -159,7 +164,7 @@ impl Store for Wire {
         after: Option<&'a Key>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(Key, Row)>, StoreError>> {
-        self.inner.rows(aggregate, after, limit)
+        Box::pin(async move { self.inner().rows(aggregate, after, limit).await })
     }
 
     fn aggregates<'a>(
@@ -167,17 +172,17 @@ impl Store for Wire {
         after: Option<&'a Aggregate>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Aggregate>, StoreError>> {
-        self.inner.aggregates(after, limit)
+        Box::pin(async move { self.inner().aggregates(after, limit).await })
     }
 
     fn wakes(&self) -> broadcast::Receiver<Hint> {
-        self.inner.wakes()
+        self.inner().wakes()
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(async move {
             self.pass().await?;
-            self.inner.now().await
+            self.inner().now().await
         })
     }
 }
@@ -329,8 +334,12 @@ impl Node {
     }
 }
 
+/// Connects to the store.
+pub(crate) type Connect = Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>;
+
 pub(crate) struct Cluster {
     pub(crate) clock: JumpClock,
+    connect: Connect,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) mind: Arc<Mind>,
     pub(crate) stage: Stage,
@@ -343,21 +352,16 @@ async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 impl Cluster {
-    /// So many nodes on one store in memory.
-    pub(crate) async fn of(count: usize) -> Self {
-        let clock = JumpClock::start();
-        let store = Arc::new(Memory::new(Arc::new(clock.clone())));
-        Self::over(store, clock, count).await
-    }
-
-    /// So many nodes on this store.
-    pub(crate) async fn over(store: Arc<dyn Store>, clock: JumpClock, count: usize) -> Self {
+    /// So many nodes on the store that this connects to.
+    pub(crate) async fn over(connect: Connect, clock: JumpClock, count: usize) -> Self {
+        let store = connect();
         let mind = Arc::new(Mind {
             thinks: Mutex::new(Box::new(plain)),
             gate: Mutex::new(watch::channel(true).1),
             asked: watch::Sender::default(),
         });
-        let mut cluster = Self { clock, store, mind, stage: Stage::default(), nodes: vec![] };
+        let stage = Stage::default();
+        let mut cluster = Self { clock, connect, store, mind, stage, nodes: vec![] };
         for _ in 0..count {
             let clock = Arc::new(cluster.clock.clone());
             cluster.add(clock).await;
@@ -389,6 +393,11 @@ impl Cluster {
             .unwrap();
         let node = &mut self.nodes[no];
         assert!(node.boot.is_none(), "it runs");
+        {
+            // Its connections end with it.
+            let _inside = runtime.enter();
+            *node.wire.inner.lock().unwrap() = (self.connect)();
+        }
         let exits = Arc::new(Exits::default());
         let hall = Hall { stage: self.stage.clone(), reaches: node.reaches.clone() };
         let channel: Arc<dyn Channel> = Arc::new(hall);
@@ -527,15 +536,9 @@ impl Cluster {
     /// Time passes, beat by beat; each node that works has beaten and looked at the others.
     pub(crate) async fn pass(&self, ms: u64) {
         let reads = |node: &Node| node.wire.asked().reads.get(&Index::Nodes).copied().unwrap_or(0);
-        let mut left_ms = ms;
-        while left_ms > 0 {
+        for _ in 0..ms.div_ceil(RENEW_MS) {
             let before: Vec<u64> = self.nodes.iter().map(reads).collect();
-            let step_ms = left_ms.min(RENEW_MS + 1);
-            self.clock.jump(step_ms);
-            left_ms -= step_ms;
-            if step_ms <= RENEW_MS {
-                break;
-            }
+            self.clock.jump(RENEW_MS + 1);
             for (node, before) in self.nodes.iter().zip(before).filter(|(node, _)| node.works()) {
                 let mut asked = node.wire.asked.subscribe();
                 let looked = asked.wait_for(|asked| {

@@ -2,6 +2,7 @@
 
 use dogwatch::core::execution::{Home, Kind, Notify, State, Status};
 use dogwatch::core::id::BootId;
+use dogwatch::core::ledger::audit::Snapshot;
 use dogwatch::core::ledger::row::{Beat, Head, Item, ItemState, RowType};
 use dogwatch::core::ledger::session::{Register, Token};
 use dogwatch::core::ledger::{Aggregate, Index, Key};
@@ -9,7 +10,9 @@ use dogwatch::core::limits::{
     HOME_GONE_MS, KILL_GRACE_MS, LEASE_MS, OVERDUE_MS, POST_MS_MAX, RENEW_MS, SWEEP_MS,
 };
 
-use super::{chat_session, host, is_over, one_script, runs};
+use super::{Stores, chat_session, host, is_over, of, on_each_store, one_script, runs};
+use dogwatch::ports::Clock;
+
 use crate::support::cluster::{Cluster, Says, Way, plain};
 use crate::support::rack::{Job, printed};
 
@@ -19,9 +22,9 @@ async fn buried(cluster: &Cluster, boot: &BootId) -> bool {
     rows[0].as_ref().and_then(Beat::of).unwrap().buried_at.is_some()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b108_a_dead_nodes_script_is_unattended_until_its_host_is_back() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(b108_a_dead_nodes_script_is_unattended_until_its_host_is_back);
+async fn b108_a_dead_nodes_script_is_unattended_until_its_host_is_back(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let (dead, alive) = (host(&cluster, &name), 1 - host(&cluster, &name));
     let boot = cluster.nodes[dead].engine().boot();
@@ -30,8 +33,8 @@ async fn b108_a_dead_nodes_script_is_unattended_until_its_host_is_back() {
     assert!(!buried(&cluster, &boot).await, "a lease has not passed");
     assert!(!cluster.view(alive, "main").await.live[0].unattended);
     cluster.pass(LEASE_MS + 2 * SWEEP_MS).await;
-    assert!(buried(&cluster, &boot).await);
     cluster.until_first("unattended", "main", |one| one.unattended && runs(one)).await;
+    assert!(buried(&cluster, &boot).await);
     assert!(cluster.view(alive, "main").await.live[0].unattended);
     // The chat goes on elsewhere, and the model sees how it stands.
     let asked = cluster.mind.requests();
@@ -49,9 +52,9 @@ async fn b108_a_dead_nodes_script_is_unattended_until_its_host_is_back() {
     assert_eq!((sum.registered, sum.fates["acked"]), (1, 1));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_script_whose_host_never_returns_is_lost_and_its_result_a_late_fact() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(a_script_whose_host_never_returns_is_lost_and_its_result_a_late_fact);
+async fn a_script_whose_host_never_returns_is_lost_and_its_result_a_late_fact(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let (dead, alive) = (host(&cluster, &name), 1 - host(&cluster, &name));
     cluster.crash(dead).await;
@@ -72,9 +75,7 @@ async fn a_script_whose_host_never_returns_is_lost_and_its_result_a_late_fact() 
     let loads = cluster.nodes[alive].wire.trips("main").0;
     cluster.pass(20 * RENEW_MS).await;
     assert!(cluster.nodes[alive].wire.trips("main").0 <= loads + 1);
-    let state = |rows: &dogwatch::core::ledger::audit::Snapshot| {
-        rows.get(&item).and_then(Item::of).map(|item| item.state.clone())
-    };
+    let state = |rows: &Snapshot| rows.get(&item).and_then(Item::of).map(|item| item.state.clone());
     assert_eq!(state(&cluster.rows("main").await), Some(ItemState::Pending));
     // The host comes back after all.
     cluster.boot(dead).await;
@@ -86,9 +87,9 @@ async fn a_script_whose_host_never_returns_is_lost_and_its_result_a_late_fact() 
     assert_eq!((sum.registered, sum.fates["acked"], sum.dead_letters), (1, 1, 0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_can_end_any_more_is_given_up_and_said() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(what_nobody_can_end_any_more_is_given_up_and_said);
+async fn what_nobody_can_end_any_more_is_given_up_and_said(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let dead = host(&cluster, &name);
     cluster.crash(dead).await;
@@ -114,11 +115,10 @@ async fn what_nobody_can_end_any_more_is_given_up_and_said() {
 /// Work that lives in the process of a node, as later kinds do.
 async fn in_process(cluster: &Cluster, node: usize, chat: &str, boot: &BootId) {
     cluster.mind.thinks(|_| Says::Nothing);
-    let asked = cluster.mind.requests();
     cluster.say(node, chat, "work").await;
-    cluster.wait("a request", cluster.mind.asked(asked + 1)).await;
-    let head = cluster.rows(chat).await.get(&Key::head()).and_then(Head::of).cloned().unwrap();
-    let lane = head.lane.unwrap();
+    let lane = |rows: &Snapshot| rows.get(&Key::head()).and_then(Head::of)?.lane.clone();
+    cluster.until("a turn", chat, |rows| lane(rows).is_some()).await;
+    let lane = lane(&cluster.rows(chat).await).unwrap();
     let token = Token {
         session: chat_session(chat),
         turn: lane.turn,
@@ -142,14 +142,17 @@ async fn in_process(cluster: &Cluster, node: usize, chat: &str, boot: &BootId) {
     cluster.mind.thinks(plain);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_lived_in_a_dead_process_is_lost_within_two_leases_and_a_sweep() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(what_lived_in_a_dead_process_is_lost_within_two_leases_and_a_sweep);
+async fn what_lived_in_a_dead_process_is_lost_within_two_leases_and_a_sweep(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     let boot = cluster.nodes[0].engine().boot();
     in_process(&cluster, 0, "main", &boot).await;
     cluster.crash(0).await;
+    let died_at = cluster.clock.now();
     cluster.pass(2 * LEASE_MS + SWEEP_MS).await;
     cluster.until_first("its loss", "main", is_over).await;
+    let ended_at = cluster.executions("main").await[0].ended_at.unwrap();
+    assert!(ended_at.since_ms(died_at) <= 2 * LEASE_MS + SWEEP_MS);
     let State::Ended(outcome) = cluster.executions("main").await[0].state.clone() else { panic!() };
     assert_eq!(
         (outcome.status, outcome.reason.as_deref()),
@@ -163,9 +166,9 @@ async fn what_lived_in_a_dead_process_is_lost_within_two_leases_and_a_sweep() {
     assert!(cluster.store.members(&homes, u64::MAX, None, 10).await.unwrap().is_empty());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name() {
-    let cluster = Cluster::of(2).await;
+on_each_store!(b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name);
+async fn b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name(stores: Stores) {
+    let cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let (slow, quick) = (host(&cluster, &name), 1 - host(&cluster, &name));
     let old = cluster.nodes[slow].engine().boot();
@@ -179,8 +182,8 @@ async fn b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name() {
     cluster.nodes[quick].wire.set(Way::Open);
     cluster.mind.thinks(plain);
     cluster.pass(LEASE_MS + 3 * SWEEP_MS).await;
-    assert!(buried(&cluster, &old).await);
     cluster.until_first("unattended", "main", |one| one.unattended).await;
+    assert!(buried(&cluster, &old).await);
     cluster.quiet(&["other".into()]).await;
     assert_eq!(cluster.stage.posted().last().unwrap().text, "heard hello");
     let (before, posts) = (cluster.rows("other").await, cluster.stage.posted().len());
@@ -202,9 +205,9 @@ async fn b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name() {
     assert_eq!((sum.registered, sum.fates["acked"]), (1, 1));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_answers_nobody_makes_nobody_dead() {
-    let cluster = Cluster::of(3).await;
+on_each_store!(a_store_that_answers_nobody_makes_nobody_dead);
+async fn a_store_that_answers_nobody_makes_nobody_dead(stores: Stores) {
+    let cluster = of(stores, 3).await;
     let boots: Vec<BootId> = cluster.nodes.iter().map(|node| node.engine().boot()).collect();
     for node in &cluster.nodes {
         node.wire.set(Way::Away);

@@ -4,7 +4,7 @@ use dogwatch::core::execution::PostSort;
 use dogwatch::core::limits::{BACKOFF_MS_MAX, LEASE_MS, RENEW_MS, SETTLE_MS};
 use dogwatch::core::message::ModelError;
 
-use super::{host, is_over, one_script};
+use super::{Stores, host, is_over, of, on_each_store, one_script};
 use crate::support::cluster::{Cluster, Says, Way, notices, plain};
 use crate::support::rack::printed;
 
@@ -18,9 +18,9 @@ async fn holder(cluster: &Cluster, chat: &str) -> usize {
     cluster.nodes.iter().position(is_it).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b05_a_notice_before_the_model_of_a_dead_node_is_offered_once_by_another() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(b05_a_notice_before_the_model_of_a_dead_node_is_offered_once_by_another);
+async fn b05_a_notice_before_the_model_of_a_dead_node_is_offered_once_by_another(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let asked = cluster.mind.requests();
     cluster.mind.thinks(|_| Says::Nothing);
@@ -40,9 +40,9 @@ async fn b05_a_notice_before_the_model_of_a_dead_node_is_offered_once_by_another
     assert_eq!(cluster.finish().await.fates["acked"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat() {
-    let cluster = Cluster::of(2).await;
+on_each_store!(b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat);
+async fn b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat(stores: Stores) {
+    let cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let there = host(&cluster, &name);
     // The turn runs at the other node.
@@ -67,9 +67,9 @@ async fn b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat() {
     assert_eq!(cluster.finish().await.fates["acked"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b07_what_fails_at_every_node_dies_and_is_told_once() {
-    let cluster = Cluster::of(3).await;
+on_each_store!(b07_what_fails_at_every_node_dies_and_is_told_once);
+async fn b07_what_fails_at_every_node_dies_and_is_told_once(stores: Stores) {
+    let cluster = of(stores, 3).await;
     cluster.mind.thinks(|_| Says::Fails(ModelError::Garbled { what: "no JSON".into() }));
     cluster.say(0, "main", "hello").await;
     for attempt in 1..=5 {
@@ -95,9 +95,9 @@ async fn b07_what_fails_at_every_node_dies_and_is_told_once() {
     cluster.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b109_a_message_that_a_node_took_before_it_died_is_answered_by_another() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(b109_a_message_that_a_node_took_before_it_died_is_answered_by_another);
+async fn b109_a_message_that_a_node_took_before_it_died_is_answered_by_another(stores: Stores) {
+    let mut cluster = of(stores, 2).await;
     // The other one hears nothing of it: only the index tells.
     cluster.nodes[1].wire.set(Way::Held);
     cluster.deliver(0, "main", "m1", "hello").await.unwrap();

@@ -12,15 +12,14 @@ use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use super::{chat_session, host, is_over, one_script};
+use super::{Stores, chat_session, host, is_over, of, on_each_store, one_script};
 use crate::support::bot::principal;
-use crate::support::cluster::Cluster;
 use crate::support::jump_clock::JumpClock;
 use crate::support::rack::{Job, printed};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b42_a_chat_is_answered_once_and_by_the_node_at_which_people_read() {
-    let cluster = Cluster::of(3).await;
+on_each_store!(b42_a_chat_is_answered_once_and_by_the_node_at_which_people_read);
+async fn b42_a_chat_is_answered_once_and_by_the_node_at_which_people_read(stores: Stores) {
+    let cluster = of(stores, 3).await;
     for node in &cluster.nodes[..2] {
         node.reaches.send_replace(false);
     }
@@ -35,9 +34,11 @@ async fn b42_a_chat_is_answered_once_and_by_the_node_at_which_people_read() {
     cluster.finish().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_post_that_only_another_node_can_deliver_waits_for_that_one_and_costs_nothing() {
-    let mut cluster = Cluster::of(2).await;
+on_each_store!(a_post_that_only_another_node_can_deliver_waits_for_that_one_and_costs_nothing);
+async fn a_post_that_only_another_node_can_deliver_waits_for_that_one_and_costs_nothing(
+    stores: Stores,
+) {
+    let mut cluster = of(stores, 2).await;
     cluster.crash(1).await;
     cluster.nodes[0].reaches.send_replace(false);
     cluster.say(0, "main", "hello").await;
@@ -64,9 +65,9 @@ async fn a_post_that_only_another_node_can_deliver_waits_for_that_one_and_costs_
     assert_eq!(cluster.finish().await.dead_letters, 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_at_one_node_ends_the_script_at_another() {
-    let cluster = Cluster::of(2).await;
+on_each_store!(a_stop_at_one_node_ends_the_script_at_another);
+async fn a_stop_at_one_node_ends_the_script_at_another(stores: Stores) {
+    let cluster = of(stores, 2).await;
     let name = one_script(&cluster, 0, "main").await;
     let (there, here) = (host(&cluster, &name), 1 - host(&cluster, &name));
     let desk = FrontDesk(Arc::clone(cluster.nodes[here].engine()));
@@ -85,9 +86,9 @@ async fn a_stop_at_one_node_ends_the_script_at_another() {
     assert_eq!(cluster.finish().await.fates["stopped"], 1);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b18_b19_completions_at_other_nodes_steer_the_turn_that_runs() {
-    let cluster = Cluster::of(3).await;
+on_each_store!(b18_b19_completions_at_other_nodes_steer_the_turn_that_runs);
+async fn b18_b19_completions_at_other_nodes_steer_the_turn_that_runs(stores: Stores) {
+    let cluster = of(stores, 3).await;
     let mut names = vec![];
     for round in 0..6 {
         // Whoever claims it starts it.
@@ -126,9 +127,9 @@ async fn b18_b19_completions_at_other_nodes_steer_the_turn_that_runs() {
     assert_eq!((sum.registered, sum.fates["acked"]), (18, 18));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nodes_share_the_chats_and_hardly_get_into_each_others_way() {
-    let cluster = Cluster::of(3).await;
+on_each_store!(nodes_share_the_chats_and_hardly_get_into_each_others_way);
+async fn nodes_share_the_chats_and_hardly_get_into_each_others_way(stores: Stores) {
+    let cluster = of(stores, 3).await;
     let chats: Vec<String> = (0..60).map(|no| format!("chat{no}")).collect();
     for (no, chat) in chats.iter().enumerate() {
         cluster.say(no % 3, chat, "hello").await;
@@ -175,7 +176,7 @@ impl Clock for Wrong {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_whose_clock_is_an_hour_off_changes_nothing() {
     for off_ms in [3_600_000, -3_600_000] {
-        let mut cluster = Cluster::of(1).await;
+        let mut cluster = of(Stores::Memory, 1).await;
         let right = cluster.clock.clone();
         let wrong = Arc::new(Wrong { right, off_ms: watch::Sender::new(off_ms) });
         cluster.add(Arc::<Wrong>::clone(&wrong) as Arc<dyn Clock>).await;

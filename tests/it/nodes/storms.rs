@@ -1,20 +1,17 @@
 //! Much at once: rolling restarts, nodes that are killed at random, a store that is away.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use dogwatch::core::arrival::{Arrival, Body, Standing};
 use dogwatch::core::execution::{Execution, Fate};
 use dogwatch::core::ledger::Key;
 use dogwatch::core::ledger::audit::Snapshot;
 use dogwatch::core::ledger::row::{Live, RowType};
-use dogwatch::core::limits::{LEASE_MS, RENEW_MS, SWEEP_MS};
+use dogwatch::core::limits::RENEW_MS;
 use dogwatch::core::transcript::Entry;
-use dogwatch::store::{Memory, memory};
 
-use super::{host, is_over, one_script};
+use super::{Stores, fast, of, on_each_store};
 use crate::support::cluster::{Cluster, Way};
-use crate::support::jump_clock::JumpClock;
 use crate::support::rack::{Job, printed};
 
 /// Chance, the same in each run.
@@ -28,15 +25,8 @@ impl Chance {
     }
 }
 
-/// A cluster whose clock is fast: a lease is over in a second.
-async fn fast(count: usize) -> Cluster {
-    let clock = JumpClock::fast(15);
-    let store = Arc::new(Memory::new(Arc::new(clock.clone())));
-    Cluster::over(store, clock, count).await
-}
-
 /// Every completion of a chat was told to the model once, in the order of its arrival.
-fn told_once_in_order(chat: &str, rows: &Snapshot) -> usize {
+pub(super) fn told_once_in_order(chat: &str, rows: &Snapshot) -> usize {
     let mut carried = vec![];
     for entry in rows.values().filter_map(Entry::of) {
         carried.extend(entry.carries.iter().copied());
@@ -90,9 +80,9 @@ async fn all_told(cluster: &Cluster, chats: &[String], scripts: usize) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_restart_under_load_loses_and_doubles_nothing() {
-    let mut cluster = fast(3).await;
+on_each_store!(a_rolling_restart_under_load_loses_and_doubles_nothing);
+async fn a_rolling_restart_under_load_loses_and_doubles_nothing(stores: Stores) {
+    let mut cluster = fast(stores, 3).await;
     let chats = begin(&cluster, 30, 6).await;
     let mut chance = Chance(7);
     for (round, chat) in chats.iter().take(6).enumerate() {
@@ -119,9 +109,9 @@ async fn a_rolling_restart_under_load_loses_and_doubles_nothing() {
     assert_eq!((sum.registered, sum.fates["acked"], sum.dead_letters), (180, 180, 0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_random() {
-    let mut cluster = fast(3).await;
+on_each_store!(b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_random);
+async fn b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_random(stores: Stores) {
+    let mut cluster = fast(stores, 3).await;
     let chats = begin(&cluster, 200, 10).await;
     let mut chance = Chance(42);
     let mut kills = 0;
@@ -154,9 +144,9 @@ async fn b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_rand
     assert_eq!((sum.registered, sum.fates["acked"], sum.dead_letters), (2_000, 2_000, 0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn when_the_store_comes_back_everything_drains_without_a_storm() {
-    let cluster = Cluster::of(2).await;
+on_each_store!(when_the_store_comes_back_everything_drains_without_a_storm);
+async fn when_the_store_comes_back_everything_drains_without_a_storm(stores: Stores) {
+    let cluster = of(stores, 2).await;
     let chats = begin(&cluster, 10, 10).await;
     cluster.quiet(&chats).await;
     for node in &cluster.nodes {
@@ -188,50 +178,4 @@ async fn when_the_store_comes_back_everything_drains_without_a_storm() {
     }
     let sum = cluster.finish().await;
     assert_eq!((sum.registered, sum.fates["acked"]), (100, 100));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_comes_back_empty_is_believed_and_nothing_is_made_up() {
-    let clock = JumpClock::start();
-    let memory = Arc::new(Memory::new(Arc::new(clock.clone())));
-    let cluster = Cluster::over(Arc::<Memory>::clone(&memory) as _, clock, 2).await;
-    let name = one_script(&cluster, 0, "main").await;
-    let there = host(&cluster, &name);
-    cluster.pass(2 * RENEW_MS).await;
-    memory.restore(memory::Snapshot::default());
-    cluster.pass(2 * RENEW_MS).await;
-    // What the store does not know is ended, and makes no completion.
-    cluster.nodes[there].rack.until(|jobs| matches!(jobs[&name], Job::Settled(_))).await;
-    assert!(cluster.rows("main").await.is_empty());
-    let posts = cluster.stage.posted().len();
-    cluster.say(1, "main", "hello").await;
-    cluster.wait("an answer", cluster.stage.posted_when(|all| all.len() > posts)).await;
-    cluster.quiet(&["main".into()]).await;
-    let sum = cluster.balance().await;
-    assert_eq!((sum.registered, sum.arrivals), (0, 1));
-    assert!(sum.is_even());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_lost_its_last_second_is_told_again() {
-    let clock = JumpClock::start();
-    let memory = Arc::new(Memory::new(Arc::new(clock.clone())));
-    let cluster = Cluster::over(Arc::<Memory>::clone(&memory) as _, clock, 2).await;
-    let name = one_script(&cluster, 0, "main").await;
-    cluster.pass(2 * RENEW_MS).await;
-    let earlier = memory.snapshot();
-    cluster.pass(RENEW_MS + 1).await;
-    let node = &cluster.nodes[host(&cluster, &name)];
-    node.rack.end(&name, &printed("green"));
-    node.rack.until(|jobs| matches!(jobs[&name], Job::Settled(_))).await;
-    cluster.until_first("its end", "main", is_over).await;
-    cluster.quiet(&["main".into()]).await;
-    memory.restore(earlier);
-    assert!(!is_over(&cluster.execution("main", &name.1).await));
-    cluster.pass(3 * RENEW_MS).await;
-    cluster.until_first("its end", "main", is_over).await;
-    cluster.pass(LEASE_MS + SWEEP_MS).await;
-    cluster.quiet(&["main".into()]).await;
-    assert_eq!(told_once_in_order("main", &cluster.rows("main").await), 1);
-    assert_eq!(cluster.balance().await.fates, BTreeMap::from([("acked".to_owned(), 1)]));
 }

@@ -1,6 +1,6 @@
 //! How often the store is asked between a script's end and the model's next request.
 
-use super::one_script;
+use super::{Stores, of, on_each_store, one_script};
 use crate::support::cluster::Cluster;
 use crate::support::rack::printed;
 
@@ -29,9 +29,9 @@ async fn trips(cluster: &Cluster, chat: &str) -> (u64, u64) {
     (after.0 - before.0, after.1 - before.1)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn from_a_completion_to_the_models_request_are_one_load_and_two_applies() {
-    let mut cluster = Cluster::of(1).await;
+on_each_store!(from_a_completion_to_the_models_request_are_one_load_and_two_applies);
+async fn from_a_completion_to_the_models_request_are_one_load_and_two_applies(stores: Stores) {
+    let mut cluster = of(stores, 1).await;
     for text in ["one", "two", "three"] {
         cluster.say(0, "main", text).await;
         cluster.quiet(&["main".into()]).await;
