@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -11,7 +11,7 @@ use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{self, Color, Config, LogFormat, ModelConfig};
+use crate::config::{self, Color, Config, LogFormat, ModelConfig, StoreConfig};
 use crate::console::{self, AtEnd, ChatName, End, Mode};
 use crate::core::budget::Limits;
 use crate::core::id::{BootId, Principal};
@@ -21,9 +21,9 @@ use crate::core::time::Timestamp;
 use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
 use crate::engine::{Agent, Engine, Ports, Settings};
-use crate::model::{self, Chosen, Playbook};
-use crate::ports::{Channel, Clock, ExitSink, Ids, Meter, Store};
-use crate::store::{self, Sqlite, SystemClock, UlidIds};
+use crate::model::{self, Playbook};
+use crate::ports::{Channel, Clock, ExitSink, Ids, Meter};
+use crate::store::{self, Choice, SystemClock, UlidIds};
 use crate::telemetry::Sink;
 use crate::tools::Wiring;
 use crate::watch::{self, Watch};
@@ -57,9 +57,19 @@ pub fn redactor(config: &Config) -> Redactor {
     Redactor::new(secrets.iter().map(|secret| secret.expose_secret().to_owned()).collect())
 }
 
-/// Where the embedded store is.
-pub fn store_settings(config: &Config) -> store::Settings {
-    store::Settings { path: config.store_path.clone() }
+/// The store as configured.
+pub fn store_choice(config: &Config) -> Result<Choice> {
+    Ok(match &config.store {
+        StoreConfig::Sqlite { path } => Choice::Sqlite(store::Settings { path: path.clone() }),
+        StoreConfig::Redis { url, prefix, ca } => {
+            let read = |path: &PathBuf| {
+                std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))
+            };
+            let ca = ca.as_ref().map(read).transpose()?;
+            let (url, prefix) = (url.clone(), prefix.clone());
+            Choice::Redis(store::redis::Settings { url, prefix, ca })
+        }
+    })
 }
 
 /// Drives a scratch store of the configured kind, which goes with the run.
@@ -69,29 +79,49 @@ pub async fn load(
     executions: u32,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<load::Report> {
-    let directory = Scratch::make(&config.data_dir)?;
-    let store = Sqlite::open(&store::Settings { path: directory.0.join("dogwatch.db") })?;
-    let now = store.now().await?;
-    let scratch = load::Scratch {
-        store: Arc::new(store),
-        clock: Arc::new(SystemClock::from_store(now)),
-        cpu_us: None,
+    let name = format!("load-{}", UlidIds.fresh());
+    let directory = Scratch(config.data_dir.join(&name));
+    let choice = match store_choice(&config)? {
+        Choice::Sqlite(_) => {
+            std::fs::create_dir_all(&directory.0)
+                .with_context(|| format!("{} cannot be made", directory.0.display()))?;
+            Choice::Sqlite(store::Settings { path: directory.0.join("dogwatch.db") })
+        }
+        Choice::Redis(settings) => {
+            Choice::Redis(store::redis::Settings { prefix: format!("{name}:"), ..settings })
+        }
     };
-    let settings = load::Settings { sessions, executions, sole: true };
-    Ok(load::run(scratch, settings, say).await?)
+    let (store, _) = store::Chosen::open(&choice).await?;
+    let now = store.rows().now().await?;
+    let scratch = load::Scratch {
+        store: store.rows(),
+        clock: Arc::new(SystemClock::from_store(now)),
+        cpu_us: cpu_of(&store),
+    };
+    let settings = load::Settings { sessions, executions, sole: store.is_sole() };
+    let report = load::run(scratch, settings, say).await;
+    if let store::Chosen::Redis(redis) = &store {
+        say("removing what was written");
+        redis.wipe().await.with_context(|| format!("keys that begin with {name}: are left"))?;
+    }
+    Ok(report?)
+}
+
+fn cpu_of(store: &store::Chosen) -> Option<load::CpuOf> {
+    match store {
+        store::Chosen::Sqlite(_) => None,
+        store::Chosen::Redis(redis) => {
+            let redis = Arc::clone(redis);
+            Some(Arc::new(move || {
+                let redis = Arc::clone(&redis);
+                Box::pin(async move { redis.cpu_us().await })
+            }))
+        }
+    }
 }
 
 /// A directory that goes with its owner.
 struct Scratch(PathBuf);
-
-impl Scratch {
-    fn make(parent: &Path) -> Result<Self> {
-        let directory = parent.join(format!("load-{}", UlidIds.fresh()));
-        std::fs::create_dir_all(&directory)
-            .with_context(|| format!("{} cannot be made", directory.display()))?;
-        Ok(Self(directory))
-    }
-}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
@@ -101,7 +131,7 @@ impl Drop for Scratch {
 }
 
 /// The model as configured, ready to be asked.
-fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
+fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<model::Chosen> {
     let settings = match &config.model {
         ModelConfig::OpenAi(openai) => model::Settings::OpenAi(model::openai::Settings {
             base_url: openai.base_url.clone(),
@@ -131,11 +161,11 @@ fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<Chosen> {
             model::Settings::Scripted(Playbook::parse(&text).with_context(|| place)?)
         }
     };
-    Ok(Chosen::new(settings, clock)?)
+    Ok(model::Chosen::new(settings, clock)?)
 }
 
 /// The model as configured, outside of a bot: what it cannot be made of is an error.
-pub fn idle_model(config: &Config) -> Result<Chosen> {
+pub fn idle_model(config: &Config) -> Result<model::Chosen> {
     model(config, Arc::new(SystemClock::from_store(Timestamp::ZERO)))
 }
 
@@ -246,7 +276,9 @@ pub fn program() -> Result<PathBuf> {
 /// What every bot is made of, opened in order.
 pub(crate) struct Rooms {
     /// Everything is kept here.
-    pub(crate) store: Arc<Sqlite>,
+    pub(crate) store: store::Chosen,
+    /// The database, where the store is a file.
+    pub(crate) store_file: Option<PathBuf>,
     _log: telemetry::Guard,
     /// The store's time.
     pub(crate) clock: Arc<dyn Clock>,
@@ -259,7 +291,7 @@ pub(crate) struct Rooms {
     /// The spool.
     pub(crate) launcher: Arc<Watch>,
     /// Who answers.
-    pub(crate) model: Arc<Chosen>,
+    pub(crate) model: Arc<model::Chosen>,
     exits: Arc<Exits>,
 }
 
@@ -267,9 +299,13 @@ impl Rooms {
     /// The store first: whoever finds it held has touched nothing else.
     pub(crate) async fn open(config: &Config, log_to: Sink) -> Result<Self> {
         config.scripts_allowed()?;
-        let store = Arc::new(Sqlite::open(&store_settings(config))?);
+        let choice = store_choice(config)?;
+        let (store, findings) = store::Chosen::open(&choice).await?;
         let log = log(config, log_to)?;
-        let now = store.now().await?;
+        for finding in findings {
+            tracing::warn!(store.check = finding.check, "{finding}");
+        }
+        let now = store.rows().now().await?;
         #[cfg(feature = "failpoints")]
         let now = now.plus_ms(crate::failpoint::clock_ahead_ms());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(now));
@@ -280,7 +316,19 @@ impl Rooms {
         let model = Arc::new(model(config, Arc::clone(&clock))?);
         tracing::warn!(watch.sandbox = "off", "{SANDBOX}");
         let ids: Arc<dyn Ids> = Arc::new(UlidIds);
-        Ok(Self { store, _log: log, clock, ids, tasks, stopped, launcher, model, exits })
+        let store_file = choice.file().cloned();
+        Ok(Self {
+            store,
+            store_file,
+            _log: log,
+            clock,
+            ids,
+            tasks,
+            stopped,
+            launcher,
+            model,
+            exits,
+        })
     }
 
     /// The engine, which posts to these channels and is counted by this meter.
@@ -291,17 +339,17 @@ impl Rooms {
         meter: Arc<dyn Meter>,
     ) -> Result<Arc<Engine>> {
         let ports = Ports {
-            store: Arc::<Sqlite>::clone(&self.store),
+            store: self.store.rows(),
             clock: Arc::clone(&self.clock),
             ids: Arc::clone(&self.ids),
-            model: Arc::<Chosen>::clone(&self.model),
+            model: Arc::<model::Chosen>::clone(&self.model),
             channels,
             launcher: Arc::<Watch>::clone(&self.launcher),
             redactor: Arc::new(redactor(config)),
         };
         let settings = Settings {
             boot: BootId::new(self.ids.fresh())?,
-            sole: true,
+            sole: self.store.is_sole(),
             agent: agent(config)?,
             grace_ms: config.watch.grace_ms,
             turns_max: TURNS_MAX,

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::core::ledger::audit::{Balance, Snapshot, audit};
 use crate::core::ledger::{Aggregate, Key};
 use crate::ports::Store;
-use crate::store::Sqlite;
+use crate::store::Chosen;
 use crate::watch;
 
 /// Rows or aggregates read at a time.
@@ -98,7 +98,7 @@ fn sessions(count: usize) -> String {
 }
 
 /// What the spool has and the store has not, in words.
-pub async fn strangers(config: &Config, store: &Sqlite) -> Result<Vec<String>> {
+pub async fn strangers(config: &Config, store: &dyn Store) -> Result<Vec<String>> {
     let mut strangers = vec![];
     // Before the store: what is launched meanwhile stands in the store first.
     for seen in watch::look_at(&config.watch.spool_dir)? {
@@ -118,20 +118,23 @@ pub async fn strangers(config: &Config, store: &Sqlite) -> Result<Vec<String>> {
 
 /// Audits the store of this configuration.
 pub async fn run(config: &Config) -> Result<Audit> {
-    let settings = app::store_settings(config);
-    ensure!(
-        settings.path.exists(),
-        "there is no store at {}; start dogwatch once, or name the configuration that it runs with",
-        settings.path.display()
-    );
-    let store = Sqlite::open_read_only(&settings)?;
-    let mut found = Audit { strangers: strangers(config, &store).await?, ..Audit::default() };
+    let choice = app::store_choice(config)?;
+    if let Some(file) = choice.file() {
+        ensure!(
+            file.exists(),
+            "there is no store at {}; start dogwatch once, or name the configuration that it runs \
+             with",
+            file.display()
+        );
+    }
+    let store = Chosen::look(&choice)?.rows();
+    let mut found = Audit { strangers: strangers(config, &*store).await?, ..Audit::default() };
     let mut after: Option<Aggregate> = None;
     loop {
         let page = store.aggregates(after.as_ref(), PAGE).await?;
         for aggregate in &page {
             if let Some(session) = aggregate.session() {
-                let mut balance = audit(&read(&store, aggregate).await?);
+                let mut balance = audit(&read(&*store, aggregate).await?);
                 for fault in &mut balance.faults {
                     *fault = format!("{session}: {fault}");
                 }
@@ -148,7 +151,7 @@ pub async fn run(config: &Config) -> Result<Audit> {
 }
 
 /// All rows of a session, as of one revision where the bot lets it.
-async fn read(store: &Sqlite, aggregate: &Aggregate) -> Result<Snapshot> {
+async fn read(store: &dyn Store, aggregate: &Aggregate) -> Result<Snapshot> {
     let mut rows = Snapshot::new();
     for _ in 0..TRIES_MAX {
         let before = store.load(aggregate, &[Key::head()]).await?.revision;

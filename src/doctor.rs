@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::config::{self, Config, ModelConfig};
 use crate::core::message::{Message, Request};
-use crate::ports::{Model, Store};
-use crate::store::Sqlite;
+use crate::ports::Model;
+use crate::store::redis::health::Verdict;
+use crate::store::{Chosen, Redis};
 use crate::{app, audit, watch};
 
 /// A model that is asked one word answers within this, or it is said to be away.
@@ -140,23 +141,33 @@ fn writable(path: &Path) -> std::io::Result<()> {
 }
 
 async fn store(checkup: &mut Checkup, config: &Config) {
-    let path = config.store_path.display();
-    if !config.store_path.exists() {
-        checkup.ok("store", format!("{path} will be made at the first start"));
+    let choice = match app::store_choice(config) {
+        Ok(choice) => choice,
+        Err(error) => return checkup.add("store", Grade::Failed, format!("{error:#}"), None),
+    };
+    if let Some(file) = choice.file().filter(|file| !file.exists()) {
+        checkup.ok("store", format!("{} will be made at the first start", file.display()));
         return;
     }
-    let store = match Sqlite::open_read_only(&app::store_settings(config)) {
+    let store = match Chosen::look(&choice) {
         Ok(store) => store,
         Err(error) => return checkup.add("store", Grade::Failed, error.to_string(), None),
     };
+    if let Chosen::Redis(redis) = &store
+        && !redis_is_fit(checkup, redis).await
+    {
+        return;
+    }
+    let place = choice.file().map_or("redis".to_owned(), |file| file.display().to_string());
+    let store = store.rows();
     match store.aggregates(None, 1).await {
-        Ok(_) => checkup.ok("store", format!("{path} can be read")),
+        Ok(_) => checkup.ok("store", format!("{place} can be read")),
         Err(error) => {
             let cure = Some("restore it from a copy; `dogwatch audit` proves what it holds");
             return checkup.add("store", Grade::Failed, error.to_string(), cure);
         }
     }
-    match audit::strangers(config, &store).await {
+    match audit::strangers(config, &*store).await {
         Ok(strangers) if strangers.is_empty() => {}
         Ok(strangers) => {
             let what = format!("not in the store: {}", strangers.join("\n"));
@@ -168,6 +179,21 @@ async fn store(checkup: &mut Checkup, config: &Config) {
         }
         Err(error) => checkup.add("spool entries", Grade::Failed, format!("{error:#}"), None),
     }
+}
+
+/// What a start would check too. Answers whether it would go on.
+async fn redis_is_fit(checkup: &mut Checkup, redis: &Redis) -> bool {
+    let mut fit = true;
+    for finding in redis.health().await {
+        let grade = match finding.verdict {
+            Verdict::Ok => Grade::Ok,
+            Verdict::Warn => Grade::Warning,
+            Verdict::Refuse => Grade::Failed,
+        };
+        fit &= finding.verdict != Verdict::Refuse;
+        checkup.add("redis", grade, format!("{}: {}", finding.check, finding.what), finding.cure);
+    }
+    fit
 }
 
 fn python(checkup: &mut Checkup, config: &Config) {

@@ -47,7 +47,8 @@ struct Lookout {
     stage: AtomicU8,
     engine: Arc<Engine>,
     store: Arc<dyn Store>,
-    store_path: std::path::PathBuf,
+    /// The database, where the store is a file.
+    file: Option<std::path::PathBuf>,
     launcher: Arc<Watch>,
     clock: Arc<dyn Clock>,
     redactor: Redactor,
@@ -100,8 +101,8 @@ impl Lookout {
         Self {
             stage: AtomicU8::new(Stage::Starting as u8),
             engine,
-            store: rooms.store.clone(),
-            store_path: config.store_path.clone(),
+            store: rooms.store.rows(),
+            file: rooms.store_file.clone(),
             launcher: Arc::clone(&rooms.launcher),
             clock: Arc::clone(&rooms.clock),
             redactor: app::redactor(config),
@@ -200,7 +201,7 @@ impl House for Lookout {
                 turns: self.engine.turns_in_progress(),
                 terminals: 0,
                 stored: seen.stored.ok(),
-                store_bytes: std::fs::metadata(&self.store_path).ok().map(|file| file.len()),
+                store_bytes: self.file.as_ref().and_then(|file| Some(file.metadata().ok()?.len())),
             })
         }
         .boxed()

@@ -11,13 +11,13 @@ use super::environment::{Lookup, config_file, path, state_dir};
 use super::problem::Problem;
 use super::raw::{
     RawColor, RawConfig, RawConsole, RawFormat, RawHttp, RawLimits, RawLog, RawModel, RawModelKind,
-    RawSandbox, RawWatch,
+    RawSandbox, RawStore, RawStoreKind, RawWatch,
 };
 use super::secret::SecretRef;
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, Sandbox, WatchConfig, agents,
+    OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
@@ -150,13 +150,12 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         );
         return None;
     };
-    let store_path = checking.path("store.path", raw.store.path.as_deref(), &data_dir);
+    let store = store(&raw.store, &data_dir, checking);
     let limits = limits(&raw.limits, None, checking);
     let agents = agents::read(raw.agents_dir.as_deref(), limits, checking);
     let agent = agents::answering(raw.agent.as_deref(), &agents, checking);
     Some(Config {
         file: checking.source.map(|source| source.file().to_owned()),
-        store_path: store_path.unwrap_or_else(|| data_dir.join("dogwatch.db")),
         model: model(&raw.model, checking),
         watch: watch(&raw.watch, &data_dir, checking),
         limits,
@@ -166,7 +165,38 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         agent,
         agents,
         data_dir,
+        store: store?,
     })
+}
+
+fn store(raw: &RawStore, data_dir: &Path, checking: &mut Checking<'_>) -> Option<StoreConfig> {
+    let base = checking.base.clone();
+    let path = checking.path("store.path", raw.path.as_deref(), data_dir);
+    let prefix = checking.line("store.prefix", raw.prefix.as_deref());
+    if prefix.as_ref().is_some_and(|prefix| prefix.contains(['{', '}'])) {
+        let cure = "Leave braces out: Redis gives them a meaning in keys.";
+        checking.wrong("store.prefix", "it has a brace", cure);
+    }
+    let ca = checking.path("store.ca", raw.ca.as_deref(), &base);
+    match raw.kind.unwrap_or(RawStoreKind::Sqlite) {
+        RawStoreKind::Sqlite => {
+            Some(StoreConfig::Sqlite { path: path.unwrap_or_else(|| data_dir.join("dogwatch.db")) })
+        }
+        RawStoreKind::Redis => {
+            // A secret is fetched only by who uses it.
+            let Some(url) = &raw.url else {
+                checking.wrong(
+                    "store.url",
+                    "it is missing, and kind = \"redis\" needs it",
+                    "Write url = { env = \"DOGWATCH_REDIS_URL\" }, for example.",
+                );
+                return None;
+            };
+            let url = checking.secret("store.url", url)?;
+            let prefix = prefix.unwrap_or_else(|| "dogwatch:".to_owned());
+            Some(StoreConfig::Redis { url, prefix, ca })
+        }
+    }
 }
 
 fn model(raw: &RawModel, checking: &mut Checking<'_>) -> ModelConfig {

@@ -33,8 +33,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Where dogwatch keeps its data.
     pub data_dir: PathBuf,
-    /// The embedded store's database.
-    pub store_path: PathBuf,
+    /// Where everything is kept.
+    pub store: StoreConfig,
     /// The language model.
     pub model: ModelConfig,
     /// Watcher scripts.
@@ -51,6 +51,25 @@ pub struct Config {
     pub agent: String,
     /// Every agent, at least one, by name.
     pub agents: Vec<Agent>,
+}
+
+/// Where everything is kept.
+#[derive(Debug, Clone)]
+pub enum StoreConfig {
+    /// One file, for one bot.
+    Sqlite {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Redis, for several bots.
+    Redis {
+        /// Where it is, with its user and password.
+        url: SecretString,
+        /// Stands before each key.
+        prefix: String,
+        /// The certificate authority of its servers, where the system does not know it.
+        ca: Option<PathBuf>,
+    },
 }
 
 /// The language model.
@@ -218,6 +237,10 @@ impl Config {
                 secrets.extend(openai.api_key.iter().chain(headers).cloned());
             }
             ModelConfig::Scripted { .. } => {}
+        }
+        match &self.store {
+            StoreConfig::Sqlite { .. } => {}
+            StoreConfig::Redis { url, .. } => secrets.extend([url.clone()]),
         }
         secrets
     }

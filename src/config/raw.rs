@@ -19,7 +19,7 @@ pub(super) struct RawConfig {
     pub(super) agents_dir: Option<String>,
     /// The agent that answers.
     pub(super) agent: Option<String>,
-    /// The embedded store.
+    /// Where everything is kept.
     pub(super) store: RawStore,
     /// The language model.
     pub(super) model: RawModel,
@@ -39,8 +39,26 @@ pub(super) struct RawConfig {
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawStore {
+    /// What sort of store.
+    pub(super) kind: Option<RawStoreKind>,
     /// The database file. Relative to the data directory.
     pub(super) path: Option<String>,
+    /// Where Redis is, with its user and password.
+    pub(super) url: Option<SecretRef>,
+    /// What stands before each key in Redis.
+    pub(super) prefix: Option<String>,
+    /// The certificate authority of Redis. Relative to this file.
+    pub(super) ca: Option<String>,
+}
+
+/// What sort of store.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawStoreKind {
+    /// One file, for one bot.
+    Sqlite,
+    /// Redis, for several bots.
+    Redis,
 }
 
 /// What sort of model.

@@ -59,6 +59,30 @@ fn uncommented(text: &str) -> String {
         .join("\n")
 }
 
+fn database(config: &Config) -> &Path {
+    match &config.store {
+        StoreConfig::Sqlite { path } => path,
+        StoreConfig::Redis { .. } => panic!("no file: {:?}", config.store),
+    }
+}
+
+#[test]
+fn redis_is_named_by_a_secret() {
+    let files = Files::new(
+        "[store]\nkind = \"redis\"\nurl = { env = \"REDIS\" }\nprefix = \"x:\"\nca = \"ca.pem\"\n",
+    );
+    let lookup = |name: &str| match name {
+        "REDIS" => Some("redis://bot:hush@store/1".to_owned()),
+        _ => environment(name),
+    };
+    let config = load_with(Some(&files.0.path().join("dogwatch.toml")), &lookup).unwrap();
+    let StoreConfig::Redis { url, prefix, ca } = &config.store else { panic!("{config:?}") };
+    assert_eq!((url.expose_secret(), prefix.as_str()), ("redis://bot:hush@store/1", "x:"));
+    assert!(ca.as_ref().is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem")));
+    assert!(!format!("{config:?}").contains("hush"));
+    assert!(config.secrets().iter().any(|secret| secret.expose_secret().contains("hush")));
+}
+
 #[test]
 fn the_reference_says_the_defaults() {
     let reference = load_with(Some(Path::new(REFERENCE)), &environment).unwrap();
@@ -69,7 +93,7 @@ fn the_reference_says_the_defaults() {
     written.agents.clone_from(&defaults.agents);
     assert_eq!(format!("{written:?}"), format!("{defaults:?}"));
     assert_eq!(defaults.data_dir, Path::new("/home/ada/.local/state/dogwatch"));
-    assert_eq!(defaults.store_path, Path::new("/home/ada/.local/state/dogwatch/dogwatch.db"));
+    assert_eq!(database(&defaults), Path::new("/home/ada/.local/state/dogwatch/dogwatch.db"));
     assert_eq!(reference.default_agent().unwrap().name, "dogwatch");
     assert!(reference.default_agent().unwrap().instructions.starts_with("You help"));
     let observer = reference.agents.iter().find(|agent| agent.name == "observer").unwrap();
@@ -251,7 +275,7 @@ fn paths_are_absolute_and_say_what_they_are_relative_to() {
     let config = files.load().unwrap();
     let here = std::path::absolute(files.0.path()).unwrap();
     assert_eq!(config.data_dir, here.join("state"));
-    assert_eq!(config.store_path, here.join("state/x.db"));
+    assert_eq!(database(&config), here.join("state/x.db"));
     assert_eq!(config.log.file, Some(PathBuf::from("/home/ada/x.log")));
     assert_eq!(config.watch.python, here.join("venv/python"));
     assert_eq!(config.watch.spool_dir, Path::new("/var/spool/x"));

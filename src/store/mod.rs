@@ -2,6 +2,7 @@
 //! clocks that count the store's time. Must not know turns, executions or any operation.
 
 mod alarm;
+mod chosen;
 pub mod codec;
 pub mod manual;
 pub mod memory;
@@ -9,6 +10,7 @@ pub mod redis;
 pub mod sqlite;
 pub mod time;
 
+pub use self::chosen::{Choice, Chosen};
 pub use self::redis::Redis;
 pub use manual::{CountedIds, ManualClock};
 pub use memory::Memory;

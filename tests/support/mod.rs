@@ -11,13 +11,7 @@ pub(crate) mod program;
 pub(crate) mod rack;
 pub(crate) mod real_bot;
 pub(crate) mod records;
-#[expect(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "the tests of the store ask more of it; a test fails by panicking"
-)]
+#[expect(dead_code, reason = "the tests of the stores use the rest")]
 pub(crate) mod redis_server;
 pub(crate) mod service;
 pub(crate) mod stage;

@@ -1,6 +1,9 @@
 //! A real `redis-server` of a test's own: in a directory of its own, on a socket in it, ended by
 //! its id.
 
+// So that clippy knows the whole module as a test.
+#![cfg(test)]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};

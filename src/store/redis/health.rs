@@ -1,6 +1,8 @@
 //! Is this Redis fit to hold a ledger? Owns the checks at start and their words. Must not change
 //! anything that anybody reads.
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo};
 use redis::{Cmd, FromRedisValue, RedisError, RedisResult, Value, cmd};
 
@@ -40,6 +42,13 @@ pub struct Finding {
     pub cure: Option<&'static str>,
 }
 
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.check, self.what)?;
+        self.cure.map_or(Ok(()), |cure| write!(f, "; {cure}"))
+    }
+}
+
 impl Finding {
     fn ok(check: &'static str, what: impl Into<String>) -> Self {
         Self { check, verdict: Verdict::Ok, what: what.into(), cure: None }
@@ -75,7 +84,12 @@ impl Redis {
     /// one member under names that nobody reads, and removes them.
     ///
     /// Where Redis is not reached the answer is that one finding.
-    pub async fn health(&self) -> Vec<Finding> {
+    pub fn health(&self) -> BoxFuture<'_, Vec<Finding>> {
+        // Boxed: it is the deepest there is, and is asked once.
+        self.all_checks().boxed()
+    }
+
+    async fn all_checks(&self) -> Vec<Finding> {
         let infos = match self.infos(cmd("INFO")).await {
             Ok(infos) => infos,
             Err(error) => {

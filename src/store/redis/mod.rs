@@ -22,6 +22,7 @@ mod fault;
 pub mod health;
 mod keys;
 mod line;
+mod scratch;
 mod wakes;
 
 use std::fmt;
