@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a subject.
 
+mod attach;
 mod cases;
 mod chat_llm;
 mod cli;
@@ -11,6 +12,7 @@ mod faults;
 mod idle;
 mod load;
 mod model;
+mod nodes;
 mod on_redis;
 mod serve;
 mod watch;
