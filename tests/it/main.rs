@@ -7,6 +7,7 @@ mod cli;
 mod console;
 mod contract_llm;
 mod demo;
+mod deploy;
 mod engine;
 mod faults;
 mod idle;
@@ -14,6 +15,7 @@ mod load;
 mod model;
 mod on_redis;
 mod serve;
+mod service;
 mod watch;
 
 #[path = "../support/mod.rs"]
