@@ -59,6 +59,14 @@ pub fn redactor(config: &Config) -> Redactor {
     Redactor::new(secrets.iter().map(|secret| secret.expose_secret().to_owned()).collect())
 }
 
+/// Can a store be made of the configuration? Asks nobody.
+pub fn check_store(config: &Config) -> Result<()> {
+    match store_choice(config)? {
+        Choice::Sqlite(_) => Ok(()),
+        Choice::Redis(settings) => Ok(settings.is_usable()?),
+    }
+}
+
 /// The store as configured.
 pub fn store_choice(config: &Config) -> Result<Choice> {
     Ok(match &config.store {

@@ -202,9 +202,13 @@ fn check_config(report: &Report) -> ExitCode {
     let mut checked = config::check(file);
     if checked.ok
         && let Ok(config) = read(file)
-        && let Err(error) = app::idle_model(&config)
     {
-        checked.reject(&config, "model", &format!("{error:#}"));
+        if let Err(error) = app::idle_model(&config) {
+            checked.reject(&config, "model", &format!("{error:#}"));
+        }
+        if let Err(error) = app::check_store(&config) {
+            checked.reject(&config, "store", &format!("{error:#}"));
+        }
     }
     let text = if report.json {
         serde_json::to_string_pretty(&checked).unwrap_or_else(|error| error.to_string())

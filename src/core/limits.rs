@@ -13,6 +13,8 @@ pub const AWAY_FIRST_MS: u64 = 1_000;
 pub const AWAY_MS_MAX: u64 = 30_000;
 /// When the store answers again, those who waited for it go on within so long, not all at once.
 pub const BACK_SPREAD_MS: u64 = 1_000;
+/// A clock that is set by more wakes those who sleep by it.
+pub const CLOCK_SHIFT_MS: u64 = 1_000;
 /// An answer to "what time is it" that took longer says nothing.
 pub const CLOCK_ANSWER_MS_MAX: u64 = 1_000;
 /// How often what no event woke is looked for.

@@ -317,9 +317,9 @@ impl Ledger {
         operation: &O,
         aggregate: &Aggregate,
         mut have: Kept,
-    ) -> Result<Decided<O::Output>, StoreError> {
+    ) -> Result<Decided<O::Output>, LedgerError> {
         let mut fresh = have.is_empty();
-        let mut rounds = 0;
+        let (mut rounds, mut tries) = (0, 0);
         loop {
             let at = Situation { now: self.clock.now(), sole_boot: self.sole_boot.clone() };
             let wanted = match step(operation, &at, &have.rows) {
@@ -330,12 +330,16 @@ impl Ledger {
                 continue;
             }
             rounds += 1;
-            debug_assert!(rounds <= LOAD_ROUNDS_MAX * 2, "an operation asks for ever");
+            debug_assert!(rounds <= LOAD_ROUNDS_MAX + 1, "an operation asks for ever");
             let ahead = have.ahead(operation, wanted.len());
             let keys = [wanted, ahead].concat();
             let loaded = self.store.load(aggregate, &keys).await?;
             if loaded.revision != have.revision && !have.is_empty() {
                 // Somebody wrote in between: everything is read again, at once.
+                (rounds, tries) = (0, tries + 1);
+                if tries > CONFLICT_RETRIES_MAX {
+                    return Err(LedgerError::Contended { aggregate: aggregate.clone(), tries });
+                }
                 let keys: Vec<Key> = have.rows.keys().cloned().chain(keys).collect();
                 let loaded = self.store.load(aggregate, &keys).await?;
                 have = self.nothing();

@@ -33,8 +33,10 @@ pub(super) fn start(engine: &Arc<Engine>) {
         buried: BTreeMap::new(),
     };
     engine.tasks.spawn(async move {
+        let mut at = node.engine.ports.clock.now();
         loop {
-            let at = node.engine.ports.clock.now().plus_ms(RENEW_MS);
+            // At a steady pace, however long a beat takes; what was slept through is not made up.
+            at = at.plus_ms(RENEW_MS).max(node.engine.ports.clock.now());
             tokio::select! {
                 () = node.engine.shutdown.cancelled() => return,
                 () = node.engine.ports.clock.sleep_until(at) => {}

@@ -2,7 +2,7 @@
 //! something may have been missed or is still due. Owns the waiting. Must not know what is done
 //! with a member.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -31,14 +31,13 @@ where
     let mut ears = Ears::of(&engine);
     let give = |member| handle(Arc::clone(&engine), member);
     loop {
-        let mut look_at = match look(&engine, &index, &give).await {
+        let mut look_at = match look(&engine, &index, &mut ears, &give).await {
             Ok(look_at) => look_at,
             Err(error) => {
                 tracing::warn!(index = %index, error = %error, "an index cannot be read");
                 Some(swept_at(&engine, &index))
             }
         };
-        ears.waiting.clear();
         loop {
             match wait(&engine, &index, &mut ears, look_at).await {
                 Woken::Due(member) => {
@@ -60,6 +59,8 @@ struct Ears {
     /// `None` where nobody else writes.
     others: Option<Receiver<Hint>>,
     waiting: HashMap<(Aggregate, Key), (Timestamp, Member)>,
+    /// Own members that will be heard of once more, as everybody hears of them.
+    echoes: HashSet<Member>,
 }
 
 impl Ears {
@@ -67,7 +68,7 @@ impl Ears {
         let all = engine.ports.store.wakes();
         let (own, others) =
             if engine.settings.sole { (all, None) } else { (engine.ledger.written(), Some(all)) };
-        Self { own, others, waiting: HashMap::new() }
+        Self { own, others, waiting: HashMap::new(), echoes: HashSet::new() }
     }
 
     /// The next hint, and whether this node wrote what it is about.
@@ -90,15 +91,36 @@ impl Ears {
         let now = engine.ports.clock.now();
         let at = Timestamp::from_ms(member.score);
         let name = (member.aggregate.clone(), member.key.clone());
+        if !own && self.echoes.remove(&member) {
+            return None;
+        }
         self.waiting.remove(&name);
-        if own {
-            return Some(if at <= now { Woken::Due(member) } else { Woken::Later(at) });
+        if own && self.others.is_some() {
+            if self.echoes.len() >= HINTS_WAITING_MAX {
+                self.echoes.clear();
+            }
+            self.echoes.insert(member.clone());
         }
-        let wait_ms = HINT_HEAD_START_MS + nodes::spread(engine, &name, HINT_SPREAD_MS);
-        if at > now || self.waiting.len() >= HINTS_WAITING_MAX {
-            return Some(Woken::Later(at.max(now).plus_ms(wait_ms)));
+        if own && at <= now {
+            return Some(Woken::Due(member));
         }
-        self.waiting.insert(name, (now.plus_ms(wait_ms), member));
+        if own && self.others.is_none() {
+            return Some(Woken::Later(at));
+        }
+        // A sweep comes first, and most of it is gone by then.
+        if at.since_ms(now) > SWEEP_MS {
+            return None;
+        }
+        let wait_ms = if own { 0 } else { head_start_ms(engine, &name) };
+        self.later(member, at.max(now).plus_ms(wait_ms))
+    }
+
+    /// Keeps it until then, without a look into the index where there is room.
+    fn later(&mut self, member: Member, at: Timestamp) -> Option<Woken> {
+        if self.waiting.len() >= HINTS_WAITING_MAX {
+            return Some(Woken::Later(at));
+        }
+        self.waiting.insert((member.aggregate.clone(), member.key.clone()), (at, member));
         None
     }
 
@@ -110,6 +132,11 @@ impl Ears {
         let name = self.waiting.iter().find(|(_, (at, _))| *at <= now)?.0.clone();
         self.waiting.remove(&name).map(|(_, member)| member)
     }
+}
+
+/// How long what another node wrote is left to it.
+fn head_start_ms(engine: &Engine, name: &(Aggregate, Key)) -> u64 {
+    HINT_HEAD_START_MS + nodes::spread(engine, name, HINT_SPREAD_MS)
 }
 
 /// Members due within `ms` from now: what a lease of an earlier boot holds up.
@@ -159,6 +186,7 @@ fn sooner(one: Option<Timestamp>, other: Option<Timestamp>) -> Option<Timestamp>
 async fn look<G, R>(
     engine: &Engine,
     index: &Index,
+    ears: &mut Ears,
     give: &G,
 ) -> Result<Option<Timestamp>, StoreError>
 where
@@ -173,7 +201,17 @@ where
         let last = page.len() < PAGE;
         after = page.last().cloned().or(after);
         for member in page {
-            give(member).await;
+            let name = (member.aggregate.clone(), member.key.clone());
+            let left_until = match ears.waiting.get(&name) {
+                Some((at, _)) => *at,
+                // What has just come due belongs to who wrote it first.
+                None if engine.settings.sole => now,
+                None => Timestamp::from_ms(member.score).plus_ms(head_start_ms(engine, &name)),
+            };
+            if left_until <= now || ears.later(member.clone(), left_until).is_some() {
+                ears.waiting.remove(&name);
+                give(member).await;
+            }
         }
         if last {
             break;

@@ -5,17 +5,23 @@
 //! step of the wall clock changes nothing until the next start, and a suspended machine does not
 //! lose the time it slept. It is not kept on disk: a wall clock that was set back between two
 //! starts makes the store's time go back by as much, and what is due comes later by as much.
+//!
+//! Where the store is shared its time is that of its server, asked again and again; in between this
+//! process counts on, and its own wall clock is never looked at.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::BoxFuture;
 use nix::time::{ClockId, clock_gettime};
 use ulid::Ulid;
 
+use tokio::sync::watch;
+
 use super::alarm::Alarm;
-use crate::core::limits::CLOCK_LOOK_MS;
+use crate::core::limits::{CLOCK_LOOK_MS, CLOCK_SHIFT_MS};
 use crate::core::time::Timestamp;
 use crate::ports::{Clock, Ids};
 
@@ -68,37 +74,69 @@ impl Count {
 /// The clock of a real process: the store's time. Clones are the same clock.
 #[derive(Clone)]
 pub struct SystemClock {
-    count: Count,
+    count: watch::Sender<Count>,
+    /// What it told last, in milliseconds: it never tells less.
+    told: Arc<AtomicU64>,
     /// `None` where the kernel gives no such timer.
     alarm: Option<Arc<Alarm>>,
 }
 
 impl SystemClock {
-    /// Goes on from the store's `now()`, asked once at start.
+    /// Goes on from the store's `now()`, asked at start.
     pub fn from_store(now: Timestamp) -> Self {
         let alarm = Alarm::start().map(Arc::new).inspect_err(|error| {
             tracing::warn!(%error, "the kernel gives no timer; sleepers look at the clock instead");
         });
-        Self { count: Count::from(now), alarm: alarm.ok() }
+        Self {
+            count: watch::Sender::new(Count::from(now)),
+            told: Arc::default(),
+            alarm: alarm.ok(),
+        }
+    }
+
+    async fn until(self, at: Timestamp) {
+        let mut counts = self.count.subscribe();
+        while self.now() < at {
+            let count = *counts.borrow_and_update();
+            let slept = async {
+                match &self.alarm {
+                    Some(alarm) => alarm.until(count.boot_at(at)).await,
+                    None => look_until(count, at).await,
+                }
+            };
+            tokio::select! {
+                () = slept => {}
+                // The sender is held here.
+                _ = counts.changed() => {}
+            }
+        }
     }
 }
 
 impl fmt::Debug for SystemClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("SystemClock").field(&self.count).finish()
+        f.debug_tuple("SystemClock").field(&*self.count.borrow()).finish()
     }
 }
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        self.count.now()
+        let now = self.count.borrow().now();
+        Timestamp::from_ms(self.told.fetch_max(now.as_ms(), Ordering::Relaxed)).max(now)
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
-        match &self.alarm {
-            Some(alarm) => Box::pin(alarm.until(self.count.boot_at(at))),
-            None => Box::pin(look_until(self.count, at)),
-        }
+        Box::pin(self.clone().until(at))
+    }
+
+    fn agree(&self, now: Timestamp) {
+        let new = Count::from(now);
+        self.count.send_if_modified(|count| {
+            let before = std::mem::replace(count, new).at(new.boot_ms);
+            let shift_ms = now.since_ms(before).max(before.since_ms(now));
+            // Nobody is woken for the little by which two clocks differ.
+            shift_ms > CLOCK_SHIFT_MS
+        });
     }
 }
 
@@ -127,6 +165,8 @@ impl Ids for UlidIds {
 mod tests {
     use std::collections::HashSet;
 
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -145,8 +185,27 @@ mod tests {
         assert!(clock.now() >= at);
         clock.sleep_until(Timestamp::ZERO).await;
         let at = clock.now().plus_ms(3);
-        look_until(clock.count, at).await;
+        let count = *clock.count.borrow();
+        look_until(count, at).await;
         assert!(clock.now() >= at);
+    }
+
+    #[tokio::test]
+    async fn it_agrees_with_the_store_and_never_goes_back() {
+        let clock = SystemClock::from_store(Timestamp::from_ms(7_000_000));
+        let at = Timestamp::from_ms(10_600_000);
+        // An hour ahead of what it thought: who sleeps until then need not wait for the hour.
+        let mut slept = clock.sleep_until(at);
+        assert!(slept.as_mut().now_or_never().is_none());
+        clock.agree(at);
+        tokio::time::timeout(Duration::from_mins(1), slept).await.unwrap();
+        assert!(clock.now() >= at);
+        let told = clock.now();
+        clock.agree(Timestamp::from_ms(8_000_000));
+        assert!(clock.now() >= told);
+        assert!(clock.clone().now() >= told, "a clone is the same clock");
+        clock.agree(told.plus_ms(1));
+        assert!(clock.now() > told);
     }
 
     #[test]

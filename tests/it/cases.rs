@@ -15,12 +15,18 @@
 //!   the offered notice stays in the open turn, one copy, acked at the commit
 //! - **B05** `b05_a_turn_that_broke_off_goes_on_without_a_second_copy`:
 //!   the machine resumes from its log alone
+//! - **B05** `b05_a_notice_before_the_model_of_a_dead_node_is_offered_once_by_another`:
+//!   two replicas: the other resumes the turn, one copy, one post
 //! - **B06** `b06_a_completion_waits_ten_minutes_for_a_busy_chat`:
 //!   no give-up for busy; delivered at the next boundary, marked as late
+//! - **B06** `b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat`:
+//!   two replicas: completed at one, told by the other, once and as late
 //! - **B07** `b07_what_the_model_refuses_dies_is_told_once_and_holds_nobody_up`:
 //!   400 and 401: dead at once, people told once, the next message runs
 //! - **B07** `b07_a_notice_that_never_gets_through_dies_at_the_cap`:
 //!   five attempts, then the same
+//! - **B07** `b07_what_fails_at_every_node_dies_and_is_told_once`:
+//!   three replicas: five attempts in all, people told once
 //! - **B08** `b08_a_busy_turn_hears_at_each_end_of_a_batch`:
 //!   notices enter with the last result of each batch
 //! - **B08** `a_completion_steers_a_busy_turn_in_its_last_tool_result`:
@@ -39,8 +45,12 @@
 //!   one copy in the log and in later requests
 //! - **B18** `b18_a_notice_enters_the_log_once`:
 //!   the machine writes it once
+//! - **B18** `b18_b19_completions_at_other_nodes_steer_the_turn_that_runs`:
+//!   three replicas: one copy each in the log
 //! - **B19** `b19_twenty_completions_in_a_busy_chat_are_one_copy_each`:
 //!   twenty names once each, few requests
+//! - **B19** `b18_b19_completions_at_other_nodes_steer_the_turn_that_runs`:
+//!   three replicas: the same
 //! - **B20** `b20_what_the_model_cancels_is_delivered_in_the_result_and_never_again`:
 //!   fate collected, no notice in 24 hours
 //! - **B25** `b25_what_was_acked_and_forgotten_never_speaks_again`:
@@ -66,6 +76,8 @@
 //!   the output stands in the item that wakes
 //! - **B35** `b35_the_result_stands_in_the_notice_itself`:
 //!   by its template
+//! - **B42** `b42_a_chat_is_answered_once_and_by_the_node_at_which_people_read`:
+//!   three replicas, twenty chats: one answer each
 //! - **B44** `b44_a_chain_that_wakes_itself_ends_and_says_so`:
 //!   as many wakes as allowed, then word to people, then silence for a day
 //! - **B44** `b44_the_last_wake_of_a_chain_says_so`:
@@ -86,6 +98,8 @@
 //!   double fork
 //! - **B59** `b59_b110_a_killed_bot_comes_back_at_once_and_accounts_for_each_script`:
 //!   SIGKILL of the program: one ended, one adopted, one lost with its reason, each told once
+//! - **B59** `b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_random`:
+//!   2,000 of 200 chats: each told once and in order, the audit is even
 //! - **B60** `b60_a_flood_is_told_by_its_head_and_its_tail`:
 //!   bounded on the wire and on disk
 //! - **B60** `b60_an_endless_flood_ends_at_the_deadline`:
@@ -139,20 +153,28 @@
 //!   two other deadlines are told while one chat is busy
 //! - **B107** `b107_a_node_that_stood_still_finds_its_turn_done_by_another`:
 //!   the stale answer is refused and not posted
+//! - **B107** `b107_a_node_that_stood_still_is_buried_and_goes_on_under_a_new_name`:
+//!   it writes nothing twice, and its script runs on
 //! - **B108** `b108_b109_a_turn_that_a_kill_cut_is_answered_after_the_start`:
 //!   SIGKILL in a turn: resumed, one request more
+//! - **B108** `b108_a_dead_nodes_script_is_unattended_until_its_host_is_back`:
+//!   two replicas: the chat goes on, the script is adopted
 //! - **B109** `b108_b109_a_turn_that_a_kill_cut_is_answered_after_the_start`:
 //!   SIGKILL right after the tool said started
 //! - **B109** `b109_what_was_said_to_be_started_is_in_the_record`:
 //!   record, then id, then process
 //! - **B109** `b109_a_message_that_was_taken_is_answered_after_a_crash`:
 //!   accepted is answered, a repeat is one
+//! - **B109** `b109_a_message_that_a_node_took_before_it_died_is_answered_by_another`:
+//!   two replicas: accepted is answered, a repeat is one
 //! - **B110** `b59_b110_a_killed_bot_comes_back_at_once_and_accounts_for_each_script`:
 //!   the next start needs no cleaning up
 //! - **B110** `b110_a_lock_file_that_was_left_behind_stops_nobody`:
 //!   of the store
 //! - **B110** `b110_a_lock_file_without_a_holder_stops_nobody`:
 //!   of the spool
+//! - **B110** `b59_b110_two_thousand_completions_outlive_nodes_that_are_killed_at_random`:
+//!   each start after a kill works at once
 //! - **B116** `b116_a_machine_that_was_suspended_ends_what_is_overdue_once_and_no_sooner`:
 //!   8 hours inside 23: not early, once, and the process ends
 //! - **B116** `b116_what_ended_while_the_bot_was_away_is_told_as_late_as_it_is`:
@@ -236,10 +258,11 @@ fn waits(on: &str, then: &str) -> String {
 }
 
 /// The cases that this step promises.
-const PROMISED: &str = "B01 B02 B05 B06 B07 B08 B09 B13 B16 B17 B18 B19 B20 B25 B26 B27 B29 B30 \
-    B33 B35 B44 B46 B50 B56 B57 B59 B60 B62 B63 B64 B67 B68 B69 B70 B72 B73 B74 B76 B78 B80 B102 \
-    B104 B105 B107 B108 B109 B110 B116 D1 D2 D3 D5 D6 D7 D9 D10 D11 D13 D14 D15 D17 D18 D19 D21 \
-    D22 D23 D25 D26 D27 D29 D30 D31 D33 D34 D35";
+const PROMISED: &str = "\
+    B01 B02 B05 B06 B07 B08 B09 B13 B16 B17 B18 B19 B20 B25 B26 B27 B29 B30 B33 B35 B42 B44 \
+    B46 B50 B56 B57 B59 B60 B62 B63 B64 B67 B68 B69 B70 B72 B73 B74 B76 B78 B80 B102 B104 B105 \
+    B107 B108 B109 B110 B116 D1 D2 D3 D5 D6 D7 D9 D10 D11 D13 D14 D15 D17 D18 D19 D21 D22 D23 \
+    D25 D26 D27 D29 D30 D31 D33 D34 D35";
 
 /// Adds the names of all functions below.
 fn functions(dir: &Path, found: &mut BTreeSet<String>) {

@@ -13,6 +13,7 @@ mod faults;
 mod idle;
 mod load;
 mod model;
+mod nodes;
 mod on_redis;
 mod serve;
 mod service;

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use dogwatch::core::execution::{Outcome, Status};
+use dogwatch::core::execution::{Home, Outcome, Status};
 use dogwatch::core::id::{BootId, ExecutionId, SessionId, SpoolId};
 use dogwatch::core::ledger::node::{Beat, Bury};
 use dogwatch::core::ledger::row::Beat as BeatRow;
-use dogwatch::core::ledger::session::{Adopt, Overdue};
+use dogwatch::core::ledger::session::{Adopt, HomeLost, Overdue};
 use dogwatch::core::ledger::{Aggregate, Index, Key, Refusal};
 use dogwatch::core::limits::LEASE_MS;
 use dogwatch::core::time::Timestamp;
@@ -191,7 +191,7 @@ impl World {
         }
         for member in self.members(&Index::Nodes, u64::MAX) {
             let Aggregate::Node(other) = member.aggregate.clone() else { continue };
-            let Some(BeatRow { counter, .. }) =
+            let Some(BeatRow { counter, spool, .. }) =
                 self.history.row::<BeatRow>(&member.aggregate, &Key::beat())
             else {
                 continue;
@@ -203,7 +203,22 @@ impl World {
             } else if now.since_ms(seen.1) >= LEASE_MS && other != self.boot(i) {
                 let answer = self.run(i, &Bury { boot: other.clone(), seen: counter });
                 self.tell(&format!("bury {other} by {i} -> {answer:?}"));
+                if answer.is_ok() {
+                    self.bereave(i, &other, spool);
+                }
             }
+        }
+    }
+
+    /// What the buried boot attended to is left alone until its spool is back. Whoever buries may
+    /// die before that.
+    fn bereave(&mut self, node: usize, boot: &BootId, spool: Option<SpoolId>) {
+        let Some(spool) = spool.filter(|_| self.rng.chance(80)) else { return };
+        for member in self.members(&Index::Home(Home::Spool(spool)), u64::MAX) {
+            let (session, execution) = work_of(&member);
+            let lost = HomeLost { session, execution, boot: boot.clone() };
+            let answer = self.run(node, &lost);
+            self.tell(&format!("left {} of {boot} -> {answer:?}", lost.execution));
         }
     }
 

@@ -15,13 +15,20 @@ const BEGIN_MS: u64 = 1_800_000_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct JumpClock {
     begun: Instant,
+    /// So many times as fast as other clocks.
+    rate: u64,
     ahead_ms: watch::Sender<u64>,
 }
 
 impl JumpClock {
     /// Goes from now on.
     pub(crate) fn start() -> Self {
-        Self { begun: Instant::now(), ahead_ms: watch::Sender::new(0) }
+        Self::fast(1)
+    }
+
+    /// Goes so many times as fast.
+    pub(crate) fn fast(rate: u64) -> Self {
+        Self { begun: Instant::now(), rate, ahead_ms: watch::Sender::new(0) }
     }
 
     /// So many milliseconds have passed, as after a machine was suspended.
@@ -33,7 +40,7 @@ impl JumpClock {
 impl Clock for JumpClock {
     fn now(&self) -> Timestamp {
         let passed = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Timestamp::from_ms(BEGIN_MS + passed + *self.ahead_ms.borrow())
+        Timestamp::from_ms(BEGIN_MS + passed * self.rate + *self.ahead_ms.borrow())
     }
 
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
@@ -46,7 +53,7 @@ impl Clock for JumpClock {
                     return;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(left_ms)) => {}
+                    () = tokio::time::sleep(Duration::from_millis(left_ms.div_ceil(clock.rate))) => {}
                     // The sender lives in the clock that is held here.
                     _ = jumps.changed() => {}
                 }

@@ -1,12 +1,14 @@
 //! What tests share: fakes at the wire and real processes.
 
 pub(crate) mod bot;
+pub(crate) mod cluster;
 pub(crate) mod fake_llm;
 pub(crate) mod jump_clock;
 pub(crate) mod killable;
 pub(crate) mod manual_clock;
 pub(crate) mod process;
 pub(crate) mod program;
+pub(crate) mod rack;
 pub(crate) mod real_bot;
 pub(crate) mod records;
 #[expect(dead_code, reason = "the tests of the stores use the rest")]

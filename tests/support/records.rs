@@ -52,7 +52,7 @@ impl Bot {
 }
 
 /// All rows of one aggregate. Taken again when somebody wrote meanwhile.
-async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
+pub(crate) async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
     loop {
         let before = store.load(aggregate, &[]).await.unwrap().revision;
         let mut rows = Snapshot::new();
@@ -71,7 +71,7 @@ async fn snapshot(store: &dyn Store, aggregate: &Aggregate) -> Snapshot {
 }
 
 /// The balance of all sessions of a store.
-async fn balance(store: &dyn Store) -> Balance {
+pub(crate) async fn balance(store: &dyn Store) -> Balance {
     let mut sum = Balance::default();
     for aggregate in store.aggregates(None, 10_000).await.unwrap() {
         if aggregate.session().is_some() {

@@ -199,6 +199,8 @@ async fn b64_a_graceful_restart_leaves_scripts_running_and_the_chat_is_told() {
     assert!(is_alive(script));
     said(&on).await;
     assert!(ends(script));
+    // Its record is written when its shim is gone.
+    assert!(processes_of(bot.path()).into_iter().all(ends));
     assert_eq!(bot.boot().await.ended, 1);
     bot.posts(2).await;
     let seen = bot.asked(3).await;

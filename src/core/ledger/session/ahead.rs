@@ -17,7 +17,9 @@ pub(super) fn of(have: &Working) -> Vec<Key> {
     if head.open.is_some() || head.stopped {
         return vec![];
     }
-    let mut keys = vec![Key::turn(head.turns + 1), Key::summary(), Key::tails(), Key::live()];
+    // The frame as well: the next completion then begins with what it needs.
+    let mut keys = vec![Key::summary(), Key::tails(), Key::live(), Key::recent()];
+    keys.push(Key::turn(head.turns + 1));
     let from = head.log_from.max(head.tlen.saturating_sub(LOG_AHEAD_ENTRIES_MAX));
     keys.extend((from..=head.tlen + TAKE_PEOPLE_MAX as u64).map(Key::entry));
     if have.has(&Key::live()) {
