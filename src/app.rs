@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Color, Config, LogFormat, ModelConfig, StoreConfig};
-use crate::console::{self, AtEnd, ChatName, End, Mode};
+use crate::console::{self, AtEnd, ChatName, End, Mode, attach};
 use crate::core::budget::Limits;
 use crate::core::id::{BootId, Principal};
 use crate::core::ledger::session::Allowance;
@@ -48,6 +48,8 @@ pub struct Chat {
     pub json: bool,
     /// At the end of a pipe, wait for running watchers as well.
     pub wait: bool,
+    /// With the bot that `dogwatch serve` runs.
+    pub attach: bool,
 }
 
 /// The redactor of everything that leaves: it knows the configured secrets and what secrets look
@@ -55,6 +57,14 @@ pub struct Chat {
 pub fn redactor(config: &Config) -> Redactor {
     let secrets = config.secrets();
     Redactor::new(secrets.iter().map(|secret| secret.expose_secret().to_owned()).collect())
+}
+
+/// Can a store be made of the configuration? Asks nobody.
+pub fn check_store(config: &Config) -> Result<()> {
+    match store_choice(config)? {
+        Choice::Sqlite(_) => Ok(()),
+        Choice::Redis(settings) => Ok(settings.is_usable()?),
+    }
 }
 
 /// The store as configured.
@@ -232,6 +242,7 @@ fn terminal(config: &Config, chat: &Chat, banner: Vec<String>) -> Result<console
             AtEnd::Answered { ms_max: AT_END_MS_MAX }
         },
         banner,
+        attached: chat.attach,
     })
 }
 
@@ -368,8 +379,43 @@ impl Rooms {
     }
 }
 
-/// Runs the bot at this process's terminal.
+/// What the terminals of other processes attach to.
+pub(crate) fn host(config: &Config, rooms: &Rooms) -> Result<Arc<attach::Host>> {
+    let settings = attach::Settings {
+        directory: config.data_dir.clone(),
+        boot: rooms.ids.fresh(),
+        principal: Principal::new(PRINCIPAL)?,
+        banner: vec![rooms.model.describe(), SANDBOX.to_owned()],
+    };
+    Ok(attach::Host::open(settings, Arc::clone(&rooms.clock))?)
+}
+
+/// Talks at this process's terminal with the bot that another process runs.
+async fn attach(config: Config, chat: Chat) -> Result<End> {
+    let name = chat.name.clone().unwrap_or_else(|| config.console.chat.clone());
+    let arrived = attach::reach(&config.data_dir, &ChatName::new(name)?).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::from_store(arrived.now));
+    let tasks = TaskTracker::new();
+    let stopped = shutdown::on_signals(&tasks)?;
+    let attached = format!("attached to the bot of {}", config.data_dir.display());
+    let banner = std::iter::once(attached).chain(arrived.banner.clone()).collect();
+    let (console, seat) = console::open(terminal(&config, &chat, banner)?);
+    let means = attach::Means { console, clock: Arc::clone(&clock), stopped: stopped.clone() };
+    let desk = arrived.begin(means, &tasks);
+    let ids: Arc<dyn Ids> = Arc::new(UlidIds);
+    let end =
+        console::run(seat, console::Reach { desk, clock, ids, stopped: stopped.clone() }).await;
+    stopped.cancel();
+    tasks.close();
+    tasks.wait().await;
+    Ok(end?)
+}
+
+/// Runs the bot at this process's terminal, or talks there with the one that another process runs.
 pub async fn chat(config: Config, chat: Chat) -> Result<End> {
+    if chat.attach {
+        return attach(config, chat).await;
+    }
     let file = config.log.file.clone().unwrap_or_else(|| config.data_dir.join("dogwatch.log"));
     // The log goes to a file: the terminal is the person's.
     let rooms = Rooms::open(&config, Sink::File(file)).await?;

@@ -109,6 +109,9 @@ struct ChatArgs {
     /// At the end of a pipe, wait for running watchers as well
     #[arg(long)]
     wait: bool,
+    /// Talk with the bot that `dogwatch serve` runs on the same data directory
+    #[arg(long)]
+    attach: bool,
 }
 
 impl Cli {
@@ -174,7 +177,8 @@ impl Cli {
                 Ok((String::new(), all_handed_over))
             }),
             Command::Chat(args) => on_runtime(&args.place, move |config| async move {
-                let chat = app::Chat { name: args.chat, json: args.json, wait: args.wait };
+                let ChatArgs { chat, json, wait, attach, .. } = args;
+                let chat = app::Chat { name: chat, json, wait, attach };
                 let end = app::chat(config, chat).await?;
                 Ok((String::new(), end != End::Unfinished))
             }),
@@ -198,9 +202,13 @@ fn check_config(report: &Report) -> ExitCode {
     let mut checked = config::check(file);
     if checked.ok
         && let Ok(config) = read(file)
-        && let Err(error) = app::idle_model(&config)
     {
-        checked.reject(&config, "model", &format!("{error:#}"));
+        if let Err(error) = app::idle_model(&config) {
+            checked.reject(&config, "model", &format!("{error:#}"));
+        }
+        if let Err(error) = app::check_store(&config) {
+            checked.reject(&config, "store", &format!("{error:#}"));
+        }
     }
     let text = if report.json {
         serde_json::to_string_pretty(&checked).unwrap_or_else(|error| error.to_string())

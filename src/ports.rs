@@ -147,7 +147,7 @@ pub trait Model: Send + Sync + 'static {
 // ---------------------------------------------------------------- Channel
 
 /// Something to be posted, from the outbox. The only way anything is posted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Post {
     /// Its idempotency key.
     pub item: ItemId,
@@ -183,7 +183,8 @@ pub enum ChannelError {
 }
 
 /// What a person sees of a turn while it runs. Lossy, never stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Progress {
     /// A turn began or was resumed.
     Began {
@@ -387,7 +388,8 @@ impl Meter for () {}
 // ---------------------------------------------------------------- Desk
 
 /// Why the desk did not take something.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum DeskError {
     /// Too much is unread.
     #[error("{0}")]
@@ -401,7 +403,8 @@ pub enum DeskError {
 }
 
 /// A command of a person. It works while the model is away.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Command {
     /// End one execution.
     Cancel {
@@ -420,7 +423,8 @@ pub enum Command {
 }
 
 /// What a command did, for the person who gave it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Done {
     /// The end of it is asked for.
     Cancelling,
@@ -438,7 +442,7 @@ pub enum Done {
 }
 
 /// What a session is doing, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionView {
     /// A turn is open: its number and attempt.
     pub turn: Option<(TurnNo, u32)>,
@@ -478,6 +482,8 @@ pub trait Desk: Send + Sync + 'static {
     /// Sessions of which an execution was let run or ended, from now on. Lossy: who lagged looks
     /// at all.
     fn stirs(&self) -> broadcast::Receiver<SessionId>;
+    /// Somebody reads who did not before: what waited for a reader is posted now.
+    fn attended(&self) {}
     /// What a running or ended execution printed.
     fn glance<'a>(
         &'a self,

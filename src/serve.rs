@@ -15,13 +15,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{self, Rooms};
 use crate::config::Config;
+use crate::console::attach::Host;
+use crate::console::chat;
 use crate::core::ledger::Index;
 use crate::core::limits::{HAND_OVER_MS_MAX, PROBE_KEPT_MS, PROBE_MS_MAX, SCRAPE_MEMBERS_MAX};
 use crate::core::redact::Redactor;
 use crate::core::time::Timestamp;
 use crate::engine::Engine;
+use crate::engine::desk::FrontDesk;
 use crate::http::{self, Check, House, Server};
-use crate::ports::{Clock, Store, StoreError};
+use crate::ports::{Channel, Clock, Store, StoreError};
 use crate::telemetry::Sink;
 use crate::telemetry::metrics::{Gauges, Metrics, Stored};
 use crate::tools::{silence, trigger, watch as probes};
@@ -46,6 +49,7 @@ struct Seen {
 struct Lookout {
     stage: AtomicU8,
     engine: Arc<Engine>,
+    host: Arc<Host>,
     store: Arc<dyn Store>,
     /// The database, where the store is a file.
     file: Option<std::path::PathBuf>,
@@ -65,14 +69,31 @@ pub async fn run(config: Config) -> Result<bool> {
     let log_to = config.log.file.clone().map_or(Sink::Stderr, Sink::File);
     let rooms = Rooms::open(&config, log_to).await?;
     let metrics = Arc::new(Metrics::new(tools()));
-    let engine = rooms.engine(&config, HashMap::new(), Arc::<Metrics>::clone(&metrics))?;
-    let lookout = Arc::new(Lookout::new(&config, &rooms, Arc::clone(&engine), metrics));
+    let host = app::host(&config, &rooms)?;
+    let terminals: Arc<dyn Channel> = Arc::<Host>::clone(&host);
+    let channels = HashMap::from([(chat::SURFACE.to_owned(), terminals)]);
+    let engine = rooms.engine(&config, channels, Arc::<Metrics>::clone(&metrics))?;
+    let lookout = Lookout {
+        stage: AtomicU8::new(Stage::Starting as u8),
+        engine: Arc::clone(&engine),
+        host: Arc::clone(&host),
+        store: rooms.store.rows(),
+        file: rooms.store_file.clone(),
+        launcher: Arc::clone(&rooms.launcher),
+        clock: Arc::clone(&rooms.clock),
+        redactor: app::redactor(&config),
+        metrics,
+        seen: Mutex::new(None),
+    };
+    let lookout = Arc::new(lookout);
     let house: Arc<dyn House> = Arc::<Lookout>::clone(&lookout);
     let reach = http::Reach { house, clock: Arc::clone(&rooms.clock), ids: Arc::clone(&rooms.ids) };
     let closed = CancellationToken::new();
     tracing::info!(http.address = %server.address(), "serves");
     let serving = rooms.tasks.spawn(server.serve(reach, closed.clone()));
     engine.start().await?;
+    let attending = host.serve(Arc::new(FrontDesk(Arc::clone(&engine))))?;
+    let attending = rooms.tasks.spawn(attending);
     lookout.enter(Stage::Working);
     rooms.stopped.cancelled().await;
     lookout.enter(Stage::Ending);
@@ -83,8 +104,9 @@ pub async fn run(config: Config) -> Result<bool> {
     if !in_time {
         tracing::error!("not all was handed over in time; the next start takes it");
     }
+    host.close();
     closed.cancel();
-    let _broken_by_a_panic = serving.await;
+    let _broken_by_a_panic = tokio::join!(attending, serving);
     rooms.close().await;
     tracing::info!(all_handed_over = in_time, "ended");
     Ok(in_time)
@@ -97,20 +119,6 @@ fn tools() -> Vec<String> {
 }
 
 impl Lookout {
-    fn new(config: &Config, rooms: &Rooms, engine: Arc<Engine>, metrics: Arc<Metrics>) -> Self {
-        Self {
-            stage: AtomicU8::new(Stage::Starting as u8),
-            engine,
-            store: rooms.store.rows(),
-            file: rooms.store_file.clone(),
-            launcher: Arc::clone(&rooms.launcher),
-            clock: Arc::clone(&rooms.clock),
-            redactor: app::redactor(config),
-            metrics,
-            seen: Mutex::new(None),
-        }
-    }
-
     fn enter(&self, stage: Stage) {
         self.stage.store(stage as u8, Ordering::Relaxed);
         match stage {
@@ -142,6 +150,17 @@ impl Lookout {
              the directory, start again"
         };
         Check { name: "spool", ok, what: what.to_owned() }
+    }
+
+    fn terminals(&self) -> Check {
+        let ok = self.host.is_open();
+        let what = if ok {
+            "can attach"
+        } else {
+            "cannot attach: the socket in the data directory is not there yet, or was removed; it \
+             comes back at the next start"
+        };
+        Check { name: "terminals", ok, what: what.to_owned() }
     }
 
     /// One look at the store, shared by all who ask within a moment: probes and scrapes cost the
@@ -184,7 +203,7 @@ impl Lookout {
         let seen = self.look().await;
         let what = seen.stored.as_ref().map_or_else(Clone::clone, |_| "answers".to_owned());
         let store = Check { name: "store", ok: seen.stored.is_ok(), what };
-        (vec![self.boot(), store, self.spool()], seen)
+        (vec![self.boot(), store, self.spool(), self.terminals()], seen)
     }
 }
 
@@ -199,7 +218,7 @@ impl House for Lookout {
             self.metrics.text(&Gauges {
                 ready: checks.iter().all(|check| check.ok),
                 turns: self.engine.turns_in_progress(),
-                terminals: 0,
+                terminals: self.host.terminals(),
                 stored: seen.stored.ok(),
                 store_bytes: self.file.as_ref().and_then(|file| Some(file.metadata().ok()?.len())),
             })

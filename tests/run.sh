@@ -13,6 +13,7 @@ need() {
   command -v cc >/dev/null || missing+=(build-essential)
   command -v python3 >/dev/null || missing+=(python3)
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+  command -v openssl >/dev/null || missing+=(openssl)
   command -v redis-server >/dev/null || missing+=(redis-server)
   ((${#missing[@]})) || return 0
 

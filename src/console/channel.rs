@@ -24,6 +24,10 @@ pub(super) enum Signal {
     Post { chat: ChatName, post: Post, written: oneshot::Sender<()> },
     /// To be shown, if there is room.
     Progress { chat: ChatName, progress: Progress },
+    /// The bot of an attached terminal is away, or back.
+    Link { up: bool },
+    /// Something about it that a person must see.
+    Trouble { what: String },
 }
 
 /// The terminal's place where people read. It posts while [`super::run`] runs; before that a post
@@ -51,6 +55,17 @@ impl Console {
         posted.push_back(reference);
     }
 
+    /// The bot that this terminal is attached to is away, or back.
+    pub(super) async fn link(&self, up: bool) {
+        // A screen that is gone has nobody to tell.
+        let _ = self.signals.send(Signal::Link { up }).await;
+    }
+
+    /// Something about that bot that a person must see.
+    pub(super) async fn trouble(&self, what: String) {
+        let _ = self.signals.send(Signal::Trouble { what }).await;
+    }
+
     async fn write(&self, post: Post) -> Result<String, ChannelError> {
         let chat = chat_of(&post.session, &post.address).ok_or_else(|| ChannelError::Never {
             what: format!(
@@ -76,7 +91,7 @@ impl Console {
 }
 
 /// The chat, when session and address agree on it.
-fn chat_of(session: &SessionId, address: &Address) -> Option<ChatName> {
+pub(super) fn chat_of(session: &SessionId, address: &Address) -> Option<ChatName> {
     let chat = ChatName::of(address)?;
     chat.session().is_ok_and(|own| own == *session).then_some(chat)
 }

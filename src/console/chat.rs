@@ -55,6 +55,12 @@ impl ChatName {
         Address { surface: SURFACE.to_owned(), thread: self.0.clone() }
     }
 
+    /// The chat of a session, if it is one of a terminal.
+    pub fn of_session(session: &SessionId) -> Option<Self> {
+        let name = session.as_str().strip_prefix(SURFACE)?.strip_prefix('/')?;
+        Self::new(name).ok()
+    }
+
     /// The chat of an address, if it is of this surface.
     pub fn of(address: &Address) -> Option<Self> {
         (address.surface == SURFACE).then(|| Self::new(address.thread.clone()).ok()).flatten()
@@ -81,7 +87,8 @@ mod tests {
     fn a_name_is_an_address_and_back() {
         let chat = ChatName::new("deploys-2").unwrap();
         assert_eq!(chat.session().unwrap().as_str(), "console/deploys-2");
-        assert_eq!(ChatName::of(&chat.address()), Some(chat));
+        assert_eq!(ChatName::of(&chat.address()), Some(chat.clone()));
+        assert_eq!(ChatName::of_session(&chat.session().unwrap()), Some(chat));
     }
 
     #[test]

@@ -84,6 +84,13 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// The bot of an attached terminal is away, or back.
+    Link {
+        /// It is back.
+        up: bool,
+        /// When.
+        at: Timestamp,
+    },
     /// The last event.
     Bye {
         /// A remark for people: what runs on.

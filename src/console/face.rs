@@ -73,6 +73,11 @@ impl Face {
         Self { mode, front, turns: BTreeMap::new(), banner }
     }
 
+    /// The chat in front.
+    pub(super) fn front(&self) -> ChatName {
+        self.front.clone()
+    }
+
     /// The text to show, without the last line end; nothing for what is not worth a line.
     pub(super) fn show(&mut self, event: &Event, look: Look) -> Option<String> {
         match self.mode {
@@ -106,6 +111,7 @@ impl Face {
                 let line = format!("{} {what}", look.ink(words::Ink::Bad, "!"));
                 Some(self.under(chat, &line))
             }
+            Event::Link { up, .. } => Some(words::link(*up, look)),
             Event::Bye { note, .. } => note.clone(),
         }
     }

@@ -37,6 +37,7 @@
 //! {"event":"command","chat":…,"command":"watchers","live":[…],"ended":[…],"at":…}
 //! {"event":"command","command":"status|chats|cancel|stop|help|chat", …}
 //! {"event":"error","chat":…,"what":…,"at":…}                  what is wrong and what now
+//! {"event":"link","up":false,"at":…}                          the bot it is attached to is away
 //! {"event":"bye","note":…|null,"at":…}                        the last one
 //! ```
 //!
@@ -44,6 +45,7 @@
 //!
 //! At the end of a pipe the talk goes on until what was typed is answered ([`AtEnd`]).
 
+pub mod attach;
 mod channel;
 pub mod chat;
 mod clean;
@@ -146,6 +148,8 @@ pub struct Settings {
     pub at_end: AtEnd,
     /// Lines under the greeting, such as "the model is a script".
     pub banner: Vec<String>,
+    /// The bot is another process and goes on without this terminal.
+    pub attached: bool,
 }
 
 /// How a talk ended.

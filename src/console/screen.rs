@@ -117,6 +117,11 @@ impl Screen {
                 }
                 chat
             }
+            Signal::Link { up } => return self.show(&Event::Link { up, at }).await,
+            Signal::Trouble { what } => {
+                let chat = self.face.front();
+                return self.show(&Event::Error { chat, what, at }).await;
+            }
         };
         // When many wait to be looked at, this one is looked at with the next sweep.
         let _ = looks.try_send(chat);

@@ -67,6 +67,7 @@ pub(super) struct Talk {
     reach: Reach,
     principal: Principal,
     at_end: AtEnd,
+    attached: bool,
     mouth: Mouth,
     front: ChatName,
     chats: BTreeMap<ChatName, Said>,
@@ -98,6 +99,7 @@ impl Talk {
             reach,
             principal: settings.principal.clone(),
             at_end: settings.at_end,
+            attached: settings.attached,
             mouth,
             chats: BTreeMap::from([(front.clone(), Said::default())]),
             front,
@@ -159,9 +161,11 @@ impl Talk {
         let running = self.running_in_all();
         let watchers = words::count(running, "watcher");
         if end == End::Unfinished {
+            let goes_on =
+                if self.attached { "goes on" } else { "goes on when dogwatch starts again" };
             return Some(format!(
                 "not everything was answered in time ({watchers} running); nothing is lost: it \
-                 goes on when dogwatch starts again"
+                 {goes_on}"
             ));
         }
         let work = match running {
@@ -171,7 +175,8 @@ impl Talk {
         };
         let answer = owes.then(|| "what is not answered yet will be".to_owned());
         let parts: Vec<String> = work.into_iter().chain(answer).collect();
-        (!parts.is_empty()).then(|| format!("{} when dogwatch starts again", parts.join("; ")))
+        let when = if self.attached { "you attach again" } else { "dogwatch starts again" };
+        (!parts.is_empty()).then(|| format!("{} when {when}", parts.join("; ")))
     }
 
     async fn hear(&mut self, ears: &mut Ears) -> End {

@@ -47,6 +47,15 @@ impl Look {
     }
 }
 
+/// The bot of an attached terminal is away, or back.
+pub(super) fn link(up: bool, look: Look) -> String {
+    if up {
+        return look.aside("the bot is back");
+    }
+    let mark = look.ink(Ink::Bad, "!");
+    format!("{mark} the bot is away; this terminal waits for it, and shows then what was said")
+}
+
 /// Who speaks, before the first line of a post.
 pub(super) fn speaker(sort: PostSort, look: Look) -> String {
     let (ink, name) = match sort {

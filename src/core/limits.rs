@@ -268,6 +268,24 @@ pub const TERMINAL_QUEUE_MAX: usize = 1_024;
 pub const STREAM_BYTES_MAX: usize = 256 * 1024;
 /// Posts that the terminal recognises when they come again.
 pub const TERMINAL_POSTS_KEPT_MAX: usize = 256;
+/// Terminals that are attached to one bot.
+pub const TERMINALS_MAX: usize = 64;
+/// Calls of one attached terminal at a time.
+pub const TERMINAL_CALLS_MAX: usize = 8;
+/// Largest frame between a terminal and its bot: a message or a post, each byte escaped.
+pub const FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// The first word of a terminal that attaches.
+pub const ATTACH_HELLO_MS_MAX: u64 = 5_000;
+/// An attached terminal waits so long for an answer, also of a bot that is away.
+pub const ATTACH_CALL_MS_MAX: u64 = 15_000;
+/// First wait of a terminal before it looks for its bot again; it doubles.
+pub const ATTACH_AGAIN_FIRST_MS: u64 = 50;
+/// Longest wait between these looks.
+pub const ATTACH_AGAIN_MS_MAX: u64 = 1_000;
+/// One of the attached terminals has shown a post by then, or it is posted again.
+pub const TERMINAL_SHOWN_MS_MAX: u64 = 10_000;
+/// Once one has shown it, the others have so long.
+pub const TERMINAL_OTHERS_MS_MAX: u64 = 500;
 /// Lines of history that the line editor keeps.
 pub const TERMINAL_HISTORY_LINES_MAX: usize = 1_000;
 /// Tries to hand in a typed message while the store is away.
@@ -351,6 +369,10 @@ const _: () = assert!(START_MS_MAX > LEASE_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);
+const _: () = assert!(TERMINAL_SHOWN_MS_MAX < POST_LEASE_MS);
+const _: () = assert!(TERMINAL_SHOWN_MS_MAX + SWEEP_MS < HAND_OVER_MS_MAX);
+// Each byte of a message may become six in a frame.
+const _: () = assert!(MESSAGE_BYTES_MAX * 6 + ROW_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
 // What a shim does after a script's end is over before the ledger calls it overdue.
 const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);

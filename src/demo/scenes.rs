@@ -218,6 +218,7 @@ fn recorded(scene: &[Event]) -> Verdict {
         | Event::Progress { .. }
         | Event::Watcher { .. }
         | Event::Error { .. }
+        | Event::Link { .. }
         | Event::Bye { .. } => None,
     });
     let (live, ended) = table.ok_or("there is no table")?;

@@ -98,6 +98,7 @@ pub(super) fn event(now: u64, event: &Event, colour: bool) -> Option<String> {
         | Event::Ready { .. }
         | Event::Accepted { .. }
         | Event::Command { .. }
+        | Event::Link { .. }
         | Event::Bye { .. } => None,
     }
 }

@@ -172,6 +172,10 @@ impl Desk for FrontDesk {
         self.0.stirs.subscribe()
     }
 
+    fn attended(&self) {
+        self.0.attended.notify_one();
+    }
+
     fn glance<'a>(
         &'a self,
         session: &'a SessionId,

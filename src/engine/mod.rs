@@ -98,6 +98,8 @@ pub struct Engine {
     turns: Mutex<HashMap<SessionId, lanes::Running>>,
     /// A session's task has ended; look again.
     ready: Notify,
+    /// Somebody reads who did not before; look at what waits for readers.
+    attended: Notify,
     /// Items that are being delivered here.
     delivering: Mutex<HashSet<String>>,
     /// Items that other nodes deliver.
@@ -137,6 +139,7 @@ impl Engine {
             shutdown: CancellationToken::new(),
             turns: Mutex::new(HashMap::new()),
             ready: Notify::new(),
+            attended: Notify::new(),
             delivering: Mutex::new(HashSet::new()),
             elsewhere: Mutex::new(HashMap::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,

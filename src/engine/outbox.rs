@@ -35,6 +35,23 @@ pub(super) fn start(engine: &Arc<Engine>) {
                 .await;
         });
     }
+    let engine = Arc::clone(engine);
+    let tasks = engine.tasks.clone();
+    tasks.spawn(async move {
+        let shutdown = engine.shutdown.clone();
+        shutdown.run_until_cancelled(take_what_waits_for_readers(&engine)).await;
+    });
+}
+
+/// Whenever somebody reads who did not before, everything is looked at that had no reader.
+async fn take_what_waits_for_readers(engine: &Arc<Engine>) {
+    let ahead_ms = if engine.settings.sole { POST_LEASE_MS } else { 0 };
+    loop {
+        engine.attended.notified().await;
+        for member in watcher::within(engine, &Index::Outbox, ahead_ms).await {
+            take(engine, &member);
+        }
+    }
 }
 
 /// One task an item, unless it has one.
@@ -118,12 +135,9 @@ impl Elsewhere {
     }
 }
 
-/// Can this node deliver it? What another node can, it leaves to that one: a lease here would
-/// only make it late there. It is remembered, so that a sweep reads no item for it.
+/// Can this node deliver it? What another node can, or nobody reads yet, it leaves alone: a lease
+/// here would only make it late. It is remembered, so that a sweep reads no item for it.
 async fn is_ours(engine: &Engine, session: &SessionId, id: &ItemId, name: &str) -> bool {
-    if engine.settings.sole {
-        return true;
-    }
     let aggregate = Aggregate::Session(session.clone());
     let Ok(rows) = engine.ledger.read(&aggregate, &[Key::item(id)]).await else {
         return false;
@@ -179,7 +193,9 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         }
         Err(ChannelError::Retry { what, after_ms }) => {
             tracing::warn!(session.id = %session, item.id = %id, what = %what, "not delivered yet");
-            let wait_ms = wait_ms(item.tries).max(after_ms);
+            // Who read has left: the next reader need not wait.
+            let left = Elsewhere::of(&item).is_some_and(|elsewhere| !elsewhere.is_here(engine));
+            let wait_ms = if left { 0 } else { wait_ms(item.tries).max(after_ms) };
             let at = engine.ports.clock.now().plus_ms(wait_ms);
             let retry = Retry::At { at, uncertain: false };
             settle(engine, &FailItem { session, item: item_id, lease, retry }).await;

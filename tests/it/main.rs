@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a subject.
 
+mod attach;
 mod cases;
 mod chat_llm;
 mod cli;

@@ -3,6 +3,8 @@
 // So that clippy knows the whole module as a test.
 #![cfg(test)]
 
+use std::thread::JoinHandle;
+
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::Value;
@@ -35,6 +37,12 @@ fn home(redis: &RedisServer) -> Home {
     mkfifo(&fifo, Mode::S_IRWXU).unwrap();
     home.write("playbook.toml", &PLAYBOOK.replace("FIFO", fifo.to_str().unwrap()));
     home
+}
+
+/// Lets the script end as soon as it runs; it may not yet, where its start is what was cut off.
+fn says_green(home: &Home) -> JoinHandle<()> {
+    let fifo = home.path("fifo");
+    std::thread::spawn(move || std::fs::write(fifo, "green").unwrap())
 }
 
 fn json(ran: &Ran) -> Value {
@@ -82,6 +90,18 @@ fn a_redis_that_is_not_there_is_named_without_its_password() {
 }
 
 #[test]
+fn a_url_that_is_none_is_refused_before_anything_is_asked() {
+    let redis = RedisServer::start(&[]);
+    let home = home(&redis);
+    assert_eq!(home.run_here(&["check-config"]).code, 0);
+    home.write("redis-url", "http://bot:hush@127.0.0.1:1/0");
+    let ran = home.run_here(&["check-config"]);
+    assert_ne!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("store: ") && ran.out.contains("redis://HOST"), "{ran:?}");
+    assert!(!format!("{ran:?}").contains("hush"), "{ran:?}");
+}
+
+#[test]
 fn load_on_redis_counts_its_commands_and_leaves_no_key() {
     let redis = RedisServer::start(&[]);
     let ran = home(&redis).run_here(&["load", "--sessions", "8", "--executions", "5", "--json"]);
@@ -102,9 +122,10 @@ fn a_result_waits_for_a_redis_that_was_killed_and_is_told_once() {
     chat.wait_for("It runs.");
     redis.kill();
     // The watcher ends while there is no store; its record waits in the spool.
-    std::fs::write(home.path("fifo"), "green").unwrap();
+    let said = says_green(&home);
     redis.start_again();
     chat.wait_for("It said green.");
+    said.join().unwrap();
     let shown = chat.ends_well();
     assert_eq!(shown.matches("It said green.").count(), 1, "{shown}");
     audited(&home, 1);
@@ -118,9 +139,10 @@ fn a_bot_that_was_killed_finds_its_watcher_through_redis() {
     chat.say("watch it");
     chat.wait_for("It runs.");
     chat.kill();
-    std::fs::write(home.path("fifo"), "green").unwrap();
+    let said = says_green(&home);
     let mut chat = home.chat(&["--wait"]);
     chat.wait_for("It said green.");
+    said.join().unwrap();
     let shown = chat.ends_well();
     assert_eq!(shown.matches("It said green.").count(), 1, "{shown}");
     audited(&home, 1);

@@ -32,7 +32,7 @@ fn it_is_alive_ready_and_measured_and_ends_with_0() {
     assert_eq!(service.get("/livez").json(), json!({ "live": true }));
     let ready = service.get("/readyz");
     assert_eq!((ready.status, &ready.json()["ready"]), (200, &json!(true)));
-    for name in ["boot", "store", "spool"] {
+    for name in ["boot", "store", "spool", "terminals"] {
         assert_eq!(check(&ready.json(), name)["ok"], true, "{ready:?}");
     }
     assert_eq!(ready.header("content-type"), Some("application/json"));

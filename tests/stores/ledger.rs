@@ -116,10 +116,10 @@ pub(super) fn beside_a_runtime(test: impl FnOnce()) {
 
 #[test]
 fn worlds_of_several_nodes_over_redis() {
-    beside_a_runtime(|| schedules::<InRedis>(30_000..30_020, false));
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_010, false));
 }
 
 #[test]
 fn worlds_of_one_boot_over_redis() {
-    beside_a_runtime(|| schedules::<InRedis>(30_000..30_040, true));
+    beside_a_runtime(|| schedules::<InRedis>(30_000..30_020, true));
 }

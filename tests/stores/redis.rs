@@ -1,6 +1,7 @@
 //! What only the shared store must do: scripts, connections, hints between processes, words.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use dogwatch::core::ledger::{Aggregate, Change, Class, Index, Key};
 use dogwatch::core::limits::KEYS_PER_LOAD_MAX;
@@ -13,7 +14,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 use super::place::{
     ChangeExt, InRedis, Place, change, members, numbered, session, settings_of, within_a_minute,
 };
-use super::redis_server::RedisServer;
+use super::redis_server::{RedisServer, free_port};
 
 #[track_caller]
 pub(super) fn assert_words(error: &StoreError, parts: &[&str]) {
@@ -311,6 +312,58 @@ async fn b117_a_redis_that_drops_or_forgets_what_it_is_told_is_named_at_the_star
     }
     server.kill();
     assert_eq!(complaints(&store).await, [("connection", Verdict::Refuse)]);
+}
+
+/// Keys and certificates of an authority of the test's own, and of a server on loopback.
+#[expect(clippy::disallowed_methods, reason = "certificates are made by a program")]
+fn certificates(directory: &Path) {
+    let openssl = |words: &str| {
+        let made = std::process::Command::new("openssl")
+            .args(words.split(' '))
+            .current_dir(directory)
+            .output()
+            .expect("openssl starts: tests/run.sh installs it");
+        assert!(made.status.success(), "{words}: {}", String::from_utf8_lossy(&made.stderr));
+    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
+    openssl(&format!(
+        "req -x509 {key} -keyout server.key -out server.pem -days 2 -subj /CN=server \
+         -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
+         -CA ca.pem -CAkey ca.key"
+    ));
+}
+
+#[tokio::test]
+async fn over_tls_only_a_server_of_the_named_authority_is_spoken_to() {
+    let _installed_before = rustls::crypto::ring::default_provider().install_default();
+    let directory = tempfile::tempdir().unwrap();
+    certificates(directory.path());
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let port = free_port();
+    let _server = RedisServer::start(&[
+        "--tls-port",
+        &port.to_string(),
+        "--tls-cert-file",
+        &path("server.pem"),
+        "--tls-key-file",
+        &path("server.key"),
+        "--tls-ca-cert-file",
+        &path("ca.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let mut settings = settings_of(&format!("rediss://127.0.0.1:{port}"), "t:");
+    let stranger = Redis::open(&settings).unwrap();
+    let error = stranger.load(&session("a"), &[]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Away(_)), "{error:?}");
+    assert_words(&error, &["certificate"]);
+    settings.ca = Some(std::fs::read(path("ca.pem")).unwrap());
+    let store = Redis::open(&settings).unwrap();
+    assert_eq!(store.apply(nth(&session("a"), 1)).await, Ok(Applied::Applied));
+    assert_eq!(complaints(&store).await, []);
+    let plain = open(&format!("redis://127.0.0.1:{port}"));
+    assert!(matches!(plain.load(&session("a"), &[]).await, Err(StoreError::Away(_))));
 }
 
 #[tokio::test]

@@ -246,6 +246,7 @@ pub(crate) fn settings(mode: Mode) -> Settings {
         history: None,
         at_end: AtEnd::Answered { ms_max: 60_000 },
         banner: vec!["the model is a script".to_owned()],
+        attached: false,
     }
 }
 

@@ -128,6 +128,16 @@ impl Place {
         self.started(&["--wait", "--config", &self.known_as("dogwatch.toml")])
     }
 
+    /// A terminal that is attached to the bot that serves here, in front of this chat.
+    pub(crate) fn attached(&self, chat: &str) -> Bot {
+        self.started(&["--config", &self.known_as("dogwatch.toml"), "--attach", "--chat", chat])
+    }
+
+    /// What starts the bot that serves here.
+    pub(crate) fn serve(&self) -> Command {
+        self.seen(&[PROGRAM, "serve", "--config", &self.known_as("dogwatch.toml")])
+    }
+
     fn started(&self, arguments: &[&str]) -> Bot {
         let mut child = self
             .seen(&[&[PROGRAM, "chat", "--json"], arguments].concat())

@@ -1,9 +1,8 @@
 //! A Redis Cluster of a test's own: three masters on loopback, and the moving of slots.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 
-use super::redis_server::RedisServer;
+use super::redis_server::{RedisServer, free_port};
 
 /// The slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -129,9 +128,7 @@ impl Node {
 }
 
 fn node() -> Node {
-    // Both at once, so that they differ; another program may only take them in a moment.
-    let free = [(); 2].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a port"));
-    let [port, bus] = free.map(|listener| listener.local_addr().expect("bound").port());
+    let (port, bus) = (free_port(), free_port());
     let (port_text, bus_text) = (port.to_string(), bus.to_string());
     let server = Arc::new(RedisServer::start(&[
         "--port",

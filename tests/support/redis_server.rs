@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A server that lives as long as this.
@@ -64,6 +65,13 @@ impl RedisServer {
         redis::cmd(name).arg(arguments).query(&mut self.admin()).expect("it answers")
     }
 
+    /// Stops it where it stands (SIGSTOP), or lets it go on.
+    pub(crate) fn stand_still(&self, still: bool) {
+        let pid = Pid::from_child(&self.child);
+        let signal = if still { Signal::STOP } else { Signal::CONT };
+        kill_process(pid, signal).expect("it is ours");
+    }
+
     /// Kills it (SIGKILL); its files stay.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it is ours");
@@ -84,12 +92,66 @@ impl Drop for RedisServer {
     }
 }
 
+/// A sentinel that watches one master, ended by its id.
+pub(crate) struct Sentinel {
+    child: Child,
+    port: u16,
+    _directory: TempDir,
+}
+
+impl Sentinel {
+    /// Watches the master at this port under the name `main`, alone, and soon says that it is down.
+    pub(crate) fn start(master: u16) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let port = free_port();
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {master} 1\n\
+             sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 2000\n"
+        );
+        std::fs::write(directory.path().join("sentinel.conf"), text).expect("a file");
+        let options = ["sentinel.conf", "--sentinel"].map(ToOwned::to_owned);
+        let child = run(directory.path(), &options, "+monitor master main");
+        Self { child, port, _directory: directory }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis-sentinel://127.0.0.1:{}/main", self.port)
+    }
+
+    /// Asks one thing.
+    pub(crate) fn ask<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}", self.port));
+        let mut connection = client.expect("a URL").get_connection().expect("it answers");
+        let (name, arguments) = words.split_first().expect("a command");
+        redis::cmd(name).arg(arguments).query(&mut connection).expect("it answers")
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _dead = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A port of loopback that nobody has at the moment.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
 /// Returns once it accepts connections.
-#[expect(clippy::disallowed_methods, reason = "the server under test is a process of its own")]
 fn launch(directory: &Path, options: &[String]) -> Child {
+    let usual = ["--port", "0", "--unixsocket", "socket", "--save", "", "--appendonly", "yes"];
+    let usual = usual.into_iter().chain(["--bind", "127.0.0.1", "--daemonize", "no"]);
+    let all: Vec<String> = usual.map(ToOwned::to_owned).chain(options.iter().cloned()).collect();
+    run(directory, &all, "eady to accept connections")
+}
+
+/// Returns once it has said that it is ready.
+#[expect(clippy::disallowed_methods, reason = "the server under test is a process of its own")]
+fn run(directory: &Path, options: &[String], ready: &str) -> Child {
     let mut child = std::process::Command::new("redis-server")
-        .args(["--port", "0", "--unixsocket", "socket", "--save", "", "--appendonly", "yes"])
-        .args(["--bind", "127.0.0.1", "--daemonize", "no"])
         .args(options)
         .current_dir(directory)
         .stdin(Stdio::null())
@@ -103,7 +165,7 @@ fn launch(directory: &Path, options: &[String]) -> Child {
             let _reaped = child.wait();
             panic!("redis-server ended before it was ready:\n{}", said.join("\n"));
         };
-        if line.contains("eady to accept connections") {
+        if line.contains(ready) {
             break;
         }
         said.push(line);

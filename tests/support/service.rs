@@ -6,7 +6,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
@@ -55,11 +55,13 @@ impl Answer {
 impl Service {
     /// Starts one that serves; it may not be ready yet.
     pub(crate) fn start(home: &Home) -> Self {
-        let mut child = home
-            .command(&["serve", "--config", "dogwatch.toml"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        Self::of(home.command(&["serve", "--config", "dogwatch.toml"]))
+    }
+
+    /// Likewise, by this command.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -79,9 +81,19 @@ impl Service {
 
     /// Starts one, and waits until it works.
     pub(crate) fn ready(home: &Home) -> Self {
-        let mut service = Self::start(home);
-        service.hear("ready");
-        service
+        Self::start(home).works()
+    }
+
+    /// Waits until it works.
+    pub(crate) fn works(mut self) -> Self {
+        self.hear("ready");
+        self
+    }
+
+    /// Ends it as a power failure would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Waits for a line of its log with this message.

@@ -9,7 +9,7 @@ use crate::ports::StoreError;
 /// The store's error for an error of Redis while `doing` something with it.
 pub(super) fn explain(address: &Address, doing: &str, error: &RedisError) -> StoreError {
     let said = address.scrub(&error.to_string());
-    let words = |now: &str| format!("{doing} {address}: {said}{now}");
+    let words = |now: &str| format!("{doing} {address}: {}{now}", said.trim_end_matches('.'));
     if let Some(now) = unusable(error.code().unwrap_or_default()) {
         return StoreError::Data(words(now));
     }

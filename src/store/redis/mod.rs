@@ -58,6 +58,27 @@ pub struct Settings {
     pub ca: Option<Vec<u8>>,
 }
 
+impl Settings {
+    /// Can these be used at all? Asks nobody.
+    ///
+    /// # Errors
+    /// `Data`, with what is wrong and nothing of the URL.
+    pub fn is_usable(&self) -> Result<(), StoreError> {
+        self.check().map(drop)
+    }
+
+    fn check(&self) -> Result<Address, StoreError> {
+        if self.prefix.contains(['{', '}', '\n']) {
+            return Err(StoreError::Data(format!(
+                "the prefix {:?} of the store's keys has a brace or a line break: choose one \
+                 without",
+                self.prefix
+            )));
+        }
+        Address::parse(self.url.expose_secret())
+    }
+}
+
 /// A store in Redis.
 pub struct Redis {
     line: Arc<Line>,
@@ -84,14 +105,7 @@ impl Redis {
     /// # Errors
     /// `Data` where the settings cannot be used.
     pub fn open(settings: &Settings) -> Result<Self, StoreError> {
-        if settings.prefix.contains(['{', '}', '\n']) {
-            return Err(StoreError::Data(format!(
-                "the prefix {:?} of the store's keys has a brace or a line break: choose one \
-                 without",
-                settings.prefix
-            )));
-        }
-        let address = Address::parse(settings.url.expose_secret())?;
+        let address = settings.check()?;
         let line = Arc::new(Line::new(address, settings.ca.clone()));
         let keys = Keys::new(&settings.prefix);
         let origin = UlidIds.fresh();
