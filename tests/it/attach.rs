@@ -18,7 +18,7 @@ use crate::support::real_bot::{Bot, Place, let_go};
 use crate::support::service::{SERVED, Service};
 
 /// Says what it hears; `watch NAME` starts a script that waits on the pipe NAME.
-fn place(pipes: &[&str]) -> Place {
+pub(super) fn place(pipes: &[&str]) -> Place {
     let place = Place::new("");
     let config = "data_dir = \"data\"\n[model]\nkind = \"scripted\"\nplaybook = \"playbook.toml\"\n\
                   [watch]\nsandbox = \"off\"\ngrace_ms = 500\n[console]\nhistory = false\n";
@@ -43,16 +43,16 @@ fn place(pipes: &[&str]) -> Place {
     place
 }
 
-fn serve(place: &Place) -> Service {
+pub(super) fn serve(place: &Place) -> Service {
     Service::of(place.serve()).works()
 }
 
-fn link(bot: &mut Bot, up: bool) {
+pub(super) fn link(bot: &mut Bot, up: bool) {
     bot.wait(|event| event["event"] == "link" && event["up"] == up);
 }
 
 /// A watcher was seen to run, now or before.
-fn runs(bot: &mut Bot) {
+pub(super) fn runs(bot: &mut Bot) {
     let runs = |event: &Value| event["event"] == "watcher";
     if !bot.seen.iter().any(runs) {
         bot.wait(runs);
@@ -68,7 +68,7 @@ fn posts(events: &[Value]) -> BTreeMap<String, usize> {
     shown
 }
 
-fn each_once(bot: Bot, wanted: &[&str]) {
+pub(super) fn each_once(bot: Bot, wanted: &[&str]) {
     let (code, events) = bot.leave();
     assert_eq!(code, Some(0));
     let shown = posts(&events);

@@ -7,6 +7,7 @@ mod cli;
 mod console;
 mod contract_llm;
 mod demo;
+mod deploy;
 mod engine;
 mod faults;
 mod idle;
@@ -15,6 +16,7 @@ mod model;
 mod nodes;
 mod on_redis;
 mod serve;
+mod service;
 mod watch;
 
 #[path = "../support/mod.rs"]

@@ -114,6 +114,7 @@ type Asked = (Call, oneshot::Sender<Answer>);
 enum Shown {
     Post { no: u64, post: Post, ack: mpsc::Sender<u64> },
     Progress { session: SessionId, progress: Progress },
+    Link { up: bool },
 }
 
 impl Arrived {
@@ -156,6 +157,7 @@ async fn show_all(console: Arc<Console>, mut shown: mpsc::Receiver<Shown>) {
                     console.progress(&session, &chat.address(), progress);
                 }
             }
+            Shown::Link { up } => console.link(up).await,
         }
     }
 }
@@ -174,14 +176,19 @@ impl Keeper {
     async fn keep(mut self, mut line: Line) {
         loop {
             let seen = self.talk(line).await;
-            self.means.console.link(false).await;
+            self.link(false).await;
             line = self.find_again(seen).await;
-            self.means.console.link(true).await;
+            self.link(true).await;
             // What changed meanwhile is looked for.
             for chat in self.chats() {
                 let _nobody = chat.session().map(|session| self.stirs.send(session));
             }
         }
+    }
+
+    /// Said in its place among what is shown.
+    async fn link(&self, up: bool) {
+        let _ends = self.show.send(Shown::Link { up }).await;
     }
 
     fn chats(&self) -> BTreeSet<ChatName> {

@@ -1,0 +1,125 @@
+//! A service over its life: what it counts, and what becomes of that which runs when it ends.
+
+// So that clippy knows the whole module as a test.
+#![cfg(test)]
+
+use std::fs::File;
+
+use nix::sys::signal::Signal;
+
+use super::attach::{each_once, link, place, runs, serve};
+use crate::support::process;
+use crate::support::real_bot::let_go;
+use crate::support::service::Service;
+
+/// Waits until a series has this value: what is counted may come a moment after what is seen.
+fn counted(service: &Service, series: &str, wanted: u64) {
+    for _ in 0..2_000 {
+        if service.sample(series) == wanted {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{series} is {}, not {wanted}", service.sample(series));
+}
+
+#[test]
+fn a_conversation_moves_the_counters_by_what_happened() {
+    let place = place(&["one"]);
+    let service = serve(&place);
+    let mut terminal = place.attached("main").ready();
+    terminal.say("hello");
+    terminal.post("heard hello");
+    terminal.say("watch one");
+    terminal.post("started");
+    runs(&mut terminal);
+    counted(&service, r#"dogwatch_watchers{state="running"}"#, 1);
+    let_go(&place.path("one"));
+    terminal.post("one is done");
+    for (series, count) in [
+        (r#"dogwatch_arrivals_total{sort="message"}"#, 2),
+        (r#"dogwatch_arrivals_total{sort="completion"}"#, 1),
+        (r#"dogwatch_wakeups_total{origin="human",outcome="delivered"}"#, 2),
+        (r#"dogwatch_wakeups_total{origin="watcher",outcome="delivered"}"#, 1),
+        (r#"dogwatch_wakeup_latency_seconds_count{origin="watcher"}"#, 1),
+        (r#"dogwatch_lane_claims_total{outcome="opened"}"#, 3),
+        (r#"dogwatch_turns_total{origin="human",outcome="committed"}"#, 2),
+        (r#"dogwatch_turns_total{origin="synthetic",outcome="committed"}"#, 1),
+        (r#"dogwatch_watchers_started_total{kind="script"}"#, 1),
+        (r#"dogwatch_watchers_finished_total{kind="script",outcome="completed"}"#, 1),
+        (r#"dogwatch_watcher_duration_seconds_count{outcome="completed"}"#, 1),
+        (r#"dogwatch_tool_calls_total{tool="trigger_and_auto_notify",outcome="ok"}"#, 1),
+        // One for the greeting, two around the tool call, one for the news.
+        (r#"gen_ai_client_operation_duration_seconds_count{outcome="answered"}"#, 4),
+        (r#"gen_ai_client_token_usage_count{gen_ai_token_type="output"}"#, 4),
+        (r#"dogwatch_posts_total{sort="answer",outcome="done"}"#, 2),
+        (r#"dogwatch_posts_total{sort="woken",outcome="done"}"#, 1),
+        (r#"dogwatch_watchers{state="running"}"#, 0),
+        ("dogwatch_outbox_depth", 0),
+        ("dogwatch_turns_in_progress", 0),
+        ("dogwatch_terminals", 1),
+    ] {
+        counted(&service, series, count);
+    }
+    let metrics = service.get("/metrics").body;
+    for absent in ["resumed", "retried", "dead", "conflict", "failed", "stopped", "steered"] {
+        assert!(!metrics.contains(&format!("outcome=\"{absent}\"")), "{absent} in\n{metrics}");
+    }
+    assert!(metrics.contains("dogwatch_turn_attempts_failed_total 0"), "{metrics}");
+    each_once(terminal, &["heard hello", "started", "one is done"]);
+    assert_eq!(service.end().0, Some(0));
+}
+
+#[test]
+fn the_end_hands_a_turn_over_and_lets_watchers_run_and_the_next_start_tells_each_once() {
+    let place = place(&["one"]);
+    let quick = std::fs::read_to_string(place.path("playbook.toml")).unwrap();
+    let slow = "[[rule]]\nwhen = { person = '^slowly$' }\ndelay_ms = 500\n\
+                text = 'a b c d e f g h i j k l m n o p q r s t u v w x y z heard it all'\n";
+    place.write("playbook.toml", &quick.replacen("[[rule]]", &format!("{slow}[[rule]]"), 1));
+    let mut service = serve(&place);
+    let mut terminal = place.attached("main").ready();
+    terminal.say("watch one");
+    terminal.post("started");
+    let gate = File::options().write(true).open(place.path("one")).unwrap();
+    terminal.say("slowly");
+    // The answer is on its way, and will be for many seconds.
+    terminal.wait(|event| event["kind"] == "began" && event["turn"] == 2);
+    counted(&service, "dogwatch_turns_in_progress", 1);
+    let shims = place.shims();
+    assert_eq!(shims.len(), 1);
+    service.signal(Signal::SIGTERM);
+    let (code, log) = service.ended();
+    assert_eq!(code, Some(0), "{log:#?}");
+    link(&mut terminal, false);
+    assert!(process::is_alive(shims[0]), "the watcher runs on");
+    drop(gate);
+    assert!(process::ends(shims[0]));
+    // What it has not heard yet and what came meanwhile may be one request.
+    let both = "[[rule]]\nwhen = { person = '(?<said>.*)', notice = '(?s)(?<news>.*)' }\n\
+                text = 'heard {said} at once. NEWS {news}'\n";
+    let quick = quick.replace("heard {1}", "heard {1} at once");
+    place.write("playbook.toml", &quick.replacen("[[rule]]", &format!("{both}[[rule]]"), 1));
+    let service = serve(&place);
+    link(&mut terminal, true);
+    terminal.post("heard slowly at once");
+    if !terminal.seen.iter().any(|event| event["text"].to_string().contains("one is done")) {
+        terminal.post("one is done");
+    }
+    assert_eq!(service.sample(r#"dogwatch_lane_claims_total{outcome="resumed"}"#), 1);
+    let (code, events) = terminal.leave();
+    assert_eq!(code, Some(0));
+    let posts: Vec<String> = events
+        .iter()
+        .filter(|event| event["event"] == "post")
+        .map(|event| event["text"].as_str().unwrap().to_owned())
+        .collect();
+    for once in ["started", "heard slowly at once", "one is done"] {
+        let count = posts.iter().filter(|post| post.contains(once)).count();
+        assert_eq!(count, 1, "{once}: {posts:#?}");
+    }
+    assert!(!posts.iter().any(|post| post.contains("heard it all")), "{posts:#?}");
+    assert_eq!(service.end().0, Some(0));
+    let (even, audit) = place.audit();
+    assert!(even, "{audit:#}");
+}
