@@ -156,9 +156,10 @@ impl Driver {
                     nonce: Nonce::new(format!("k{}", world.fresh())).unwrap(),
                 };
                 // Taking alone is repeated with what it answers: what came since is taken too.
-                world.only_takes = append.new.is_empty();
+                // Another append in a gap of this one has its own say, and then this one again.
+                let outer = std::mem::replace(&mut world.only_takes, append.new.is_empty());
                 let appended = self.run(world, &append);
-                world.only_takes = false;
+                world.only_takes = outer;
                 let appended = appended?;
                 self.chain = appended.chain.no;
                 let chain = left(&appended.chain);
