@@ -5,3 +5,4 @@
 mod chaos;
 mod disk;
 mod load;
+mod replicas;

@@ -34,16 +34,16 @@ print('END-{1}-')
 text = "heard"
 "#;
 
-fn number(name: &str) -> Option<u64> {
+pub(super) fn number(name: &str) -> Option<u64> {
     #[expect(clippy::disallowed_methods, reason = "how long a test runs is its own matter")]
     std::env::var(name).ok()?.parse().ok()
 }
 
 /// Small, and the same for the same seed.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
