@@ -1,11 +1,14 @@
 //! `dogwatch audit`: the balance of a live store. Owns reading it page by page, beside a bot that
 //! runs or without one. Must not know what is right; the ledger's audit does.
 
+mod indexes;
+
 use std::fmt::Write as _;
 
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use self::indexes::Indexes;
 use crate::app;
 use crate::config::Config;
 use crate::core::ledger::audit::{Balance, Snapshot, audit};
@@ -46,6 +49,7 @@ impl Audit {
             "executions": {
                 "registered": balance.registered,
                 "live": balance.live,
+                "unattended": balance.unattended,
                 "pending": balance.pending,
                 "offered": balance.offered,
                 "fates": balance.fates,
@@ -78,6 +82,13 @@ impl Audit {
             balance.unposted,
             balance.dead_letters,
         );
+        if balance.unattended > 0 {
+            let _ = writeln!(
+                text,
+                "{} of the live ones are unattended: their host is away, they may run on",
+                balance.unattended
+            );
+        }
         for stranger in &self.strangers {
             let _ = writeln!(text, "in the spool, but not in the store: {stranger}");
         }
@@ -129,12 +140,15 @@ pub async fn run(config: &Config) -> Result<Audit> {
     }
     let store = Chosen::look(&choice)?.rows();
     let mut found = Audit { strangers: strangers(config, &*store).await?, ..Audit::default() };
+    let mut indexes = Indexes::default();
     let mut after: Option<Aggregate> = None;
     loop {
         let page = store.aggregates(after.as_ref(), PAGE).await?;
         for aggregate in &page {
+            let rows = read(&*store, aggregate).await?;
+            indexes.add(aggregate, &rows);
             if let Some(session) = aggregate.session() {
-                let mut balance = audit(&read(&*store, aggregate).await?);
+                let mut balance = audit(&rows);
                 for fault in &mut balance.faults {
                     *fault = format!("{session}: {fault}");
                 }
@@ -145,12 +159,13 @@ pub async fn run(config: &Config) -> Result<Audit> {
         let last = page.len() < PAGE;
         after = page.into_iter().next_back();
         if last {
+            found.balance.faults.extend(indexes.compare(&*store).await?);
             return Ok(found);
         }
     }
 }
 
-/// All rows of a session, as of one revision where the bot lets it.
+/// All rows of an aggregate, as of one revision where the bot lets it.
 async fn read(store: &dyn Store, aggregate: &Aggregate) -> Result<Snapshot> {
     let mut rows = Snapshot::new();
     for _ in 0..TRIES_MAX {

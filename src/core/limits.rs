@@ -121,7 +121,7 @@ pub const ROWS_READ_MAX: usize = 1_000;
 /// Highest score of an index member: what a Redis score holds exactly. The end of time is there.
 pub const SCORE_MAX: u64 = (1 << 53) - 1;
 /// What another node wrote is left to that node for so long at least: it knows of it already.
-pub const HINT_HEAD_START_MS: u64 = 20;
+pub const HINT_HEAD_START_MS: u64 = 50;
 /// After that the others look within so long, each at a time of its own.
 pub const HINT_SPREAD_MS: u64 = 100;
 /// Members that wait for that; with more of them the index is read.

@@ -3,7 +3,8 @@
 // So that clippy knows the whole module as a test.
 #![cfg(test)]
 
-use std::thread::JoinHandle;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -39,10 +40,15 @@ fn home(redis: &RedisServer) -> Home {
     home
 }
 
-/// Lets the script end as soon as it runs; it may not yet, where its start is what was cut off.
-fn says_green(home: &Home) -> JoinHandle<()> {
-    let fifo = home.path("fifo");
-    std::thread::spawn(move || std::fs::write(fifo, "green").unwrap())
+/// The other end of the script's fifo, once the script runs: closing it lets it end.
+fn running(home: &Home) -> File {
+    OpenOptions::new().write(true).open(home.path("fifo")).unwrap()
+}
+
+fn audit(home: &Home) -> Value {
+    let ran = home.run_here(&["audit", "--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    json(&ran)
 }
 
 fn json(ran: &Ran) -> Value {
@@ -51,9 +57,7 @@ fn json(ran: &Ran) -> Value {
 
 /// All has its fate, and was told.
 fn audited(home: &Home, acked: u64) {
-    let ran = home.run_here(&["audit", "--json"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let told = json(&ran);
+    let told = audit(home);
     assert_eq!(told["executions"]["fates"]["acked"], acked, "{told}");
     assert_eq!((&told["posts"]["undelivered"], &told["even"]), (&0.into(), &true.into()), "{told}");
 }
@@ -120,12 +124,13 @@ fn a_result_waits_for_a_redis_that_was_killed_and_is_told_once() {
     let mut chat = home.chat(&["--wait"]);
     chat.say("watch it");
     chat.wait_for("It runs.");
+    let mut script = running(&home);
     redis.kill();
     // The watcher ends while there is no store; its record waits in the spool.
-    let said = says_green(&home);
+    script.write_all(b"green").unwrap();
+    drop(script);
     redis.start_again();
     chat.wait_for("It said green.");
-    said.join().unwrap();
     let shown = chat.ends_well();
     assert_eq!(shown.matches("It said green.").count(), 1, "{shown}");
     audited(&home, 1);
@@ -135,14 +140,17 @@ fn a_result_waits_for_a_redis_that_was_killed_and_is_told_once() {
 fn a_bot_that_was_killed_finds_its_watcher_through_redis() {
     let redis = RedisServer::start(&[]);
     let home = home(&redis);
-    let mut chat = home.chat(&[]);
+    let mut chat = home.chat(&["--json"]);
     chat.say("watch it");
-    chat.wait_for("It runs.");
+    // The turn is over, and what it said is written down as posted.
+    chat.wait_for("\"event\":\"post\"");
+    while audit(&home)["posts"]["undelivered"] != 0 {}
+    let mut script = running(&home);
     chat.kill();
-    let said = says_green(&home);
+    script.write_all(b"green").unwrap();
+    drop(script);
     let mut chat = home.chat(&["--wait"]);
     chat.wait_for("It said green.");
-    said.join().unwrap();
     let shown = chat.ends_well();
     assert_eq!(shown.matches("It said green.").count(), 1, "{shown}");
     audited(&home, 1);

@@ -66,6 +66,41 @@ async fn a_load_is_one_command_and_an_apply_one_more_that_the_script_makes() {
 }
 
 #[tokio::test]
+async fn the_pages_of_a_walk_read_the_names_of_rows_once_while_nobody_writes() {
+    let server = RedisServer::start(&[]);
+    let store = open(&server.url());
+    let a = session("a");
+    let mut first = change(&a, None, "1");
+    for no in 0..300 {
+        first = first.put(&Key::entry(no), numbered(no));
+    }
+    store.apply(first).await.unwrap();
+    let walk = async |writes_at: Option<u64>| {
+        let (mut seen, mut after) = (vec![], None);
+        loop {
+            let page = store.rows(&a, after.as_ref(), 50).await.unwrap();
+            let Some((last, _)) = page.last() else { return seen };
+            if writes_at == Some(seen.len() as u64) {
+                let write = change(&a, Some("1"), "2").put(&Key::head(), numbered(0));
+                store
+                    .apply(write.put(&Key::entry(298), numbered(7)).delete(&Key::entry(299)))
+                    .await
+                    .unwrap();
+            }
+            after = Some(last.clone());
+            seen.extend(page);
+        }
+    };
+    let () = server.ask(&["CONFIG", "RESETSTAT"]);
+    assert!(walk(None).await.into_iter().eq((0..300).map(|no| (Key::entry(no), numbered(no)))));
+    assert!(calls(&server).contains(&("hkeys".to_owned(), 1)));
+    let seen = walk(Some(100)).await;
+    assert!(calls(&server).contains(&("hkeys".to_owned(), 3)));
+    assert_eq!(seen.len(), 299, "the new one sorts before what was seen already");
+    assert_eq!(seen.last(), Some(&(Key::entry(298), numbered(7))));
+}
+
+#[tokio::test]
 async fn a_server_that_forgot_the_script_learns_it_again() {
     let place = InRedis::new();
     let a = session("a");

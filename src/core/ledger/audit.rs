@@ -24,11 +24,14 @@ pub struct Balance {
     pub registered: u64,
     /// Of these, not over.
     pub live: u64,
-    /// Of these, over and unread.
+    /// Of the live, those whose home is away.
+    #[serde(default)]
+    pub unattended: u64,
+    /// Of the registered, over and unread.
     pub pending: u64,
-    /// Of these, before the model in an open turn.
+    /// Of the registered, before the model in an open turn.
     pub offered: u64,
-    /// Of these, settled: how many of each fate.
+    /// Of the registered, settled: how many of each fate.
     pub fates: BTreeMap<String, u64>,
     /// Messages and remarks in the record.
     pub arrivals: u64,
@@ -54,6 +57,7 @@ impl Balance {
     pub fn add(&mut self, other: &Self) {
         self.registered += other.registered;
         self.live += other.live;
+        self.unattended += other.unattended;
         self.pending += other.pending;
         self.offered += other.offered;
         for (fate, count) in &other.fates {
@@ -254,6 +258,8 @@ impl<'a> View<'a> {
         }
         for execution in rows.values().filter_map(Execution::of) {
             self.balance.registered += 1;
+            let unattended = execution.unattended && !execution.state.is_ended();
+            self.balance.unattended += u64::from(unattended);
             let is_live = live.contains(&execution.id);
             self.expect(is_live != execution.state.is_ended(), || {
                 format!("{} is {:?}, in the live list: {is_live}", execution.id, execution.state)

@@ -22,12 +22,13 @@ mod fault;
 pub mod health;
 mod keys;
 mod line;
+mod pages;
 mod scratch;
 mod wakes;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, try_join_all};
 use redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind, cmd};
@@ -40,10 +41,11 @@ use self::apply::{Call, applied};
 use self::fault::explain;
 use self::keys::{Keys, SHARDS};
 use self::line::Line;
+use self::pages::Walk;
 use super::time::UlidIds;
 use super::{check_keys, codec};
 use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
-use crate::core::limits::{HINTS_KEPT_MAX, ROWS_READ_MAX, SCORE_MAX};
+use crate::core::limits::HINTS_KEPT_MAX;
 use crate::core::time::Timestamp;
 use crate::ports::{Applied, Hint, Ids, Loaded, Member, Store, StoreError};
 
@@ -88,6 +90,8 @@ pub struct Redis {
     wakes: broadcast::Sender<Hint>,
     /// The latest time it told, in milliseconds.
     latest: AtomicU64,
+    /// Where the last listing of rows stands.
+    walk: Mutex<Option<Walk>>,
     _ears: AbortOnDropHandle<()>,
 }
 
@@ -111,7 +115,15 @@ impl Redis {
         let origin = UlidIds.fresh();
         let wakes = broadcast::Sender::new(HINTS_KEPT_MAX);
         let ears = wakes::listen(line.clone(), keys.wakes(), origin.clone(), wakes.clone());
-        Ok(Self { line, keys, origin, wakes, latest: AtomicU64::new(0), _ears: ears })
+        Ok(Self {
+            line,
+            keys,
+            origin,
+            wakes,
+            latest: AtomicU64::new(0),
+            walk: Mutex::default(),
+            _ears: ears,
+        })
     }
 
     fn explain(&self, doing: &str, error: &RedisError) -> StoreError {
@@ -163,105 +175,6 @@ impl Redis {
         }
         answer
     }
-
-    async fn page_of_members(
-        &self,
-        index: &Index,
-        until: u64,
-        after: Option<&Member>,
-        limit: usize,
-    ) -> Result<Vec<Member>, StoreError> {
-        let from = after.map_or(0, |member| member.score);
-        let until = until.min(SCORE_MAX);
-        if limit == 0 || from > until {
-            return Ok(vec![]);
-        }
-        // Redis goes on after a score, not after a member: those of its score that were told
-        // before come again and are left out. Where they fill what was asked, more is asked, in
-        // one read, so that nothing moves in between.
-        let mut asked = limit.saturating_add(1).min(ROWS_READ_MAX);
-        loop {
-            let range = |shard| {
-                let mut command = cmd("ZRANGEBYSCORE");
-                command.arg(self.keys.index(shard, index)).arg(from).arg(until);
-                command.arg("WITHSCORES").arg("LIMIT").arg(0).arg(asked);
-                command
-            };
-            let shards: Vec<Vec<(String, u64)>> = self.ask_shards(range).await?;
-            let mut members = vec![];
-            let mut short = false;
-            for shard in shards {
-                let full = shard.len() >= asked;
-                let shard = shard.into_iter().map(to_member).collect::<Result<Vec<_>, _>>()?;
-                let fresh = shard.into_iter().filter(|m| after.is_none_or(|after| m > after));
-                let before = members.len();
-                members.extend(fresh);
-                short |= full && members.len() - before < limit;
-            }
-            if !short {
-                members.sort();
-                members.truncate(limit);
-                return Ok(members);
-            }
-            asked = asked.saturating_mul(2);
-        }
-    }
-
-    async fn page_of_rows(
-        &self,
-        aggregate: &Aggregate,
-        after: Option<&Key>,
-        limit: usize,
-    ) -> Result<Vec<(Key, Row)>, StoreError> {
-        let name = aggregate.to_string();
-        let hash = self.keys.rows(&name);
-        let after = after.map_or(keys::REVISION, Key::as_str);
-        // A hash has no order of its own. Its names alone are read and sorted here: a second key
-        // that kept them in order would cost every apply, while rows are paged by audits only.
-        let mut names: Vec<String> = self.ask(cmd("HKEYS").arg(&hash)).await?;
-        names.retain(|name| name.as_str() > after);
-        names.sort_unstable();
-        let mut rows = vec![];
-        for names in names.chunks(ROWS_READ_MAX.min(limit.max(1))) {
-            if rows.len() >= limit {
-                break;
-            }
-            let values: Vec<Option<Vec<u8>>> = self.ask(cmd("HMGET").arg(&hash).arg(names)).await?;
-            for (key, value) in names.iter().zip(values) {
-                // One that was removed in between is not there.
-                let Some(value) = value else { continue };
-                let row = codec::decode(&value).map_err(|e| e.of_row(&name, key))?;
-                rows.push((Key::stored(key.as_str()), row));
-            }
-        }
-        rows.truncate(limit);
-        Ok(rows)
-    }
-
-    async fn page_of_aggregates(
-        &self,
-        after: Option<&Aggregate>,
-        limit: usize,
-    ) -> Result<Vec<Aggregate>, StoreError> {
-        let from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
-        let range = |shard| {
-            let mut command = cmd("ZRANGEBYLEX");
-            command.arg(self.keys.aggregates(shard)).arg(&from).arg("+");
-            command.arg("LIMIT").arg(0).arg(limit);
-            command
-        };
-        let shards: Vec<Vec<String>> = self.ask_shards(range).await?;
-        let mut names: Vec<String> = shards.into_iter().flatten().collect();
-        names.sort_unstable();
-        names.truncate(limit);
-        let parse = |name: String| Aggregate::parse(&name).ok_or_else(|| foreign(&name));
-        names.into_iter().map(parse).collect()
-    }
-}
-
-fn to_member((text, score): (String, u64)) -> Result<Member, StoreError> {
-    let (aggregate, key) = keys::parse_member(&text).ok_or_else(|| foreign(&text))?;
-    Ok(Member { score, aggregate, key })
 }
 
 fn foreign(name: &str) -> StoreError {

@@ -137,7 +137,8 @@ async fn nodes_share_the_chats_and_hardly_get_into_each_others_way(stores: Store
     cluster.quiet(&chats).await;
     let conflicts: u64 = cluster.nodes.iter().map(|node| node.wire.asked().conflicts).sum();
     let applies: u64 = cluster.nodes.iter().map(|node| node.wire.applies()).sum();
-    assert!(conflicts * 20 <= applies, "{conflicts} of {applies} applies came to nothing");
+    // Without a head start every node tries every claim and every lease.
+    assert!(conflicts * 6 <= applies, "{conflicts} of {applies} applies came to nothing");
     let counted: u64 = cluster.nodes.iter().map(|node| node.engine().ledger().conflicts()).sum();
     assert_eq!(counted, conflicts);
     assert_eq!(cluster.mind.requests(), 60);
