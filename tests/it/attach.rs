@@ -60,7 +60,7 @@ pub(super) fn runs(bot: &mut Bot) {
 }
 
 /// How often each post was shown.
-fn posts(events: &[Value]) -> BTreeMap<String, usize> {
+pub(super) fn posts(events: &[Value]) -> BTreeMap<String, usize> {
     let mut shown = BTreeMap::new();
     for post in events.iter().filter(|event| event["event"] == "post") {
         *shown.entry(post["text"].as_str().unwrap().to_owned()).or_default() += 1;
