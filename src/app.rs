@@ -418,7 +418,15 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
     }
     let file = config.log.file.clone().unwrap_or_else(|| config.data_dir.join("dogwatch.log"));
     // The log goes to a file: the terminal is the person's.
-    let rooms = Rooms::open(&config, Sink::File(file)).await?;
+    let rooms = Rooms::open(&config, Sink::File(file)).await;
+    let rooms = match rooms {
+        Err(error) if attach::is_served(&config.data_dir) => {
+            return Err(error.context(
+                "a bot serves this data directory: `dogwatch chat --attach` talks with it",
+            ));
+        }
+        rooms => rooms?,
+    };
     let banner = vec![rooms.model.describe(), SANDBOX.to_owned()];
     let (console, seat) = console::open(terminal(&config, &chat, banner)?);
     let console: Arc<dyn Channel> = console;

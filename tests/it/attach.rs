@@ -60,7 +60,7 @@ pub(super) fn runs(bot: &mut Bot) {
 }
 
 /// How often each post was shown.
-fn posts(events: &[Value]) -> BTreeMap<String, usize> {
+pub(super) fn posts(events: &[Value]) -> BTreeMap<String, usize> {
     let mut shown = BTreeMap::new();
     for post in events.iter().filter(|event| event["event"] == "post") {
         *shown.entry(post["text"].as_str().unwrap().to_owned()).or_default() += 1;
@@ -259,6 +259,10 @@ fn nobody_there_is_one_line_that_says_what_to_start() {
     // And a socket that was left over stops nobody.
     let service = serve(&place);
     place.attached("main").ready().leave();
+    // Whoever would start a second bot is told of the way in.
+    let (code, words) = place.bot().refusal();
+    assert_eq!(code, Some(1), "{words}");
+    assert!(words.contains("`dogwatch chat --attach`") && words.contains("in use"), "{words}");
     assert_eq!(service.end().0, Some(0));
     assert!(!place.path("data/chat.sock").exists());
 }

@@ -6,10 +6,12 @@
 use std::fs::File;
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use super::attach::{each_once, link, place, runs, serve};
 use crate::support::process;
-use crate::support::real_bot::let_go;
+use crate::support::real_bot::{Place, let_go};
+use crate::support::redis_server::RedisServer;
 use crate::support::service::Service;
 
 /// Waits until a series has this value: what is counted may come a moment after what is seen.
@@ -122,4 +124,58 @@ fn the_end_hands_a_turn_over_and_lets_watchers_run_and_the_next_start_tells_each
     assert_eq!(service.end().0, Some(0));
     let (even, audit) = place.audit();
     assert!(even, "{audit:#}");
+}
+
+/// The same place on this Redis.
+fn on(redis: &RedisServer, place: Place) -> Place {
+    let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
+    let store = "[store]\nkind = \"redis\"\nurl = { file = \"redis-url\" }\n";
+    place.write("dogwatch.toml", &format!("{config}{store}"));
+    place.write("redis-url", &redis.url());
+    place
+}
+
+#[test]
+fn two_replicas_answer_a_terminal_at_one_of_them_also_while_the_other_is_replaced() {
+    let mut redis = RedisServer::start(&[]);
+    let (here, there) = (on(&redis, place(&["one"])), on(&redis, place(&[])));
+    let playbook = std::fs::read_to_string(here.path("playbook.toml")).unwrap();
+    there.write("playbook.toml", &playbook);
+    let (service, other) = (serve(&here), serve(&there));
+    let mut terminal = here.attached("main").ready();
+    for number in 0..6 {
+        terminal.say(format!("line {number}"));
+        terminal.post(&format!("heard line {number}"));
+    }
+    terminal.say("watch one");
+    terminal.post("started");
+    let gate = File::options().write(true).open(here.path("one")).unwrap();
+    let (code, log) = other.end();
+    assert_eq!(code, Some(0), "{log:#?}");
+    terminal.say("alone");
+    terminal.post("heard alone");
+    let other = serve(&there);
+    drop(gate);
+    terminal.post("one is done");
+    let (code, events) = terminal.leave();
+    assert_eq!(code, Some(0));
+    let posts = super::attach::posts(&events);
+    assert_eq!(posts.len(), 9, "{posts:#?}");
+    assert!(posts.values().all(|count| *count == 1), "{posts:#?}");
+    assert_eq!(other.end().0, Some(0));
+    let (even, audit) = here.audit();
+    assert!(even, "{audit:#}");
+    // Without its store a bot is not ready, and says why; it is alive all the same.
+    redis.kill();
+    let ready = service.get("/readyz");
+    assert_eq!(ready.status, 503, "{ready:?}");
+    let checks = ready.json();
+    let of_store = |check: &&Value| check["name"] == "store";
+    let store = checks["checks"].as_array().unwrap().iter().find(of_store).unwrap();
+    assert_eq!(store["ok"], false, "{ready:?}");
+    assert_eq!(service.sample("dogwatch_store_up"), 0);
+    assert_eq!(service.get("/livez").status, 200);
+    redis.start_again();
+    counted(&service, "dogwatch_ready", 1);
+    assert_eq!(service.get("/readyz").status, 200);
 }
