@@ -3,8 +3,13 @@
 // So that clippy knows the whole module as a test.
 #![cfg(test)]
 
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::Value;
@@ -43,6 +48,21 @@ fn home(redis: &RedisServer) -> Home {
 fn says_green(home: &Home) -> JoinHandle<()> {
     let fifo = home.path("fifo");
     std::thread::spawn(move || std::fs::write(fifo, "green").unwrap())
+}
+
+/// Returns once the script runs; it ends when it hears the end of this.
+fn listens(home: &Home) -> File {
+    let mut fifo = OpenOptions::new();
+    fifo.write(true).custom_flags(OFlag::O_NONBLOCK.bits());
+    loop {
+        match fifo.open(home.path("fifo")) {
+            Ok(ear) => return ear,
+            Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => {
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 fn json(ran: &Ran) -> Value {
@@ -138,11 +158,13 @@ fn a_bot_that_was_killed_finds_its_watcher_through_redis() {
     let mut chat = home.chat(&[]);
     chat.say("watch it");
     chat.wait_for("It runs.");
+    // Before it runs a kill would cut off its start, and another one would be started instead.
+    let mut ear = listens(&home);
     chat.kill();
-    let said = says_green(&home);
+    ear.write_all(b"green").unwrap();
+    drop(ear);
     let mut chat = home.chat(&["--wait"]);
     chat.wait_for("It said green.");
-    said.join().unwrap();
     let shown = chat.ends_well();
     assert_eq!(shown.matches("It said green.").count(), 1, "{shown}");
     audited(&home, 1);
