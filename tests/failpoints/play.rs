@@ -526,6 +526,7 @@ pub(crate) fn tells(event: &Event, name: &str) -> bool {
         | Event::Watcher { .. }
         | Event::Command { .. }
         | Event::Error { .. }
+        | Event::Link { .. }
         | Event::Bye { .. } => false,
     }
 }
