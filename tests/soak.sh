@@ -55,7 +55,7 @@ while ((SECONDS < seconds)); do
   say "round $rounds, $SECONDS s: $((4 * count)) schedules from seed $first hold"
 
   seed="$(fresh)"
-  replay="DOGWATCH_CHAOS_SEED=$seed DOGWATCH_CHAOS_SECONDS=60 cargo test --test it killed_at_random whatever_is_killed"
+  replay="DOGWATCH_CHAOS_SEED=$seed DOGWATCH_CHAOS_SECONDS=60 cargo test --test it -- whatever_is_killed killed_at_random"
   try "\\(chaos\\|replicas\\)" "$replay" \
     env DOGWATCH_CHAOS_SEED="$seed" DOGWATCH_CHAOS_SECONDS=60 \
     cargo test --locked --test it -- whatever_is_killed shims_killed_at_random replicas_that_are_killed \

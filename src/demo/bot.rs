@@ -2,11 +2,14 @@
 //! and ending it, and what it leaves. Must not know the story.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -19,6 +22,11 @@ pub(super) struct Stage {
     directory: PathBuf,
     exe: PathBuf,
 }
+
+/// How often what is left is looked for and killed.
+const SWEEPS_MAX: u32 = 20;
+/// A process that was killed has ended within so many milliseconds, or is looked for again.
+const END_MS: u16 = 500;
 
 const CONFIG: &str = r#"# Written by `dogwatch demo`.
 data_dir = "data"
@@ -122,15 +130,33 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        for pid in self.leftovers() {
-            // A watcher dies with its supervisor.
-            let _ = kill(pid, Signal::SIGKILL);
+        // A process that was just being started appears only after it was looked for.
+        for _ in 0..SWEEPS_MAX {
+            let left = self.leftovers();
+            if left.is_empty() {
+                break;
+            }
+            for pid in left {
+                // A watcher dies with its supervisor.
+                let _ = kill(pid, Signal::SIGKILL);
+                await_end(pid);
+            }
         }
         // A process that is just dying may still write: a second try finds it gone.
         if fs::remove_dir_all(&self.directory).is_err() {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
+}
+
+/// Waits a moment for the end of a process that was killed.
+fn await_end(pid: Pid) {
+    let pid = rustix::process::Pid::from_raw(pid.as_raw());
+    let opened = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+    let Some(Ok(process)) = opened else { return };
+    let mut ended = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    // One that does not end is looked for again.
+    let _ = poll(&mut ended, PollTimeout::from(END_MS));
 }
 
 fn arguments(pid: Pid) -> String {
