@@ -25,8 +25,9 @@ pub(super) struct Stage {
 
 /// How often what is left is looked for and killed.
 const SWEEPS_MAX: u32 = 20;
-/// A process that was killed has ended within so many milliseconds, or is looked for again.
-const END_MS: u16 = 500;
+/// A process that was killed has ended within so many milliseconds, and one that starts has its
+/// arguments; else it is looked for again.
+const END_MS: u16 = 100;
 
 const CONFIG: &str = r#"# Written by `dogwatch demo`.
 data_dir = "data"
@@ -118,29 +119,29 @@ impl Stage {
     /// The processes that still work for this demo: its directory is in their arguments.
     pub(super) fn leftovers(&self) -> Vec<Pid> {
         let wanted = self.directory.to_string_lossy().into_owned();
-        let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-        let own = Pid::this();
-        entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
-            .filter(|pid| *pid != own && arguments(*pid).contains(&wanted))
-            .collect()
+        others().filter(|pid| arguments(*pid).contains(&wanted)).collect()
+    }
+
+    /// Processes of this program that have no arguments yet, so that nobody knows whose they are.
+    fn starting(&self) -> Vec<Pid> {
+        let ours =
+            |pid: &Pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.exe);
+        others().filter(|pid| arguments(*pid).is_empty() && ours(pid)).collect()
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // A process that was just being started appears only after it was looked for.
         for _ in 0..SWEEPS_MAX {
-            let left = self.leftovers();
-            if left.is_empty() {
+            let (left, starting) = (self.leftovers(), self.starting());
+            if left.is_empty() && starting.is_empty() {
                 break;
             }
-            for pid in left {
+            for pid in &left {
                 // A watcher dies with its supervisor.
-                let _ = kill(pid, Signal::SIGKILL);
-                await_end(pid);
+                let _ = kill(*pid, Signal::SIGKILL);
             }
+            left.into_iter().chain(starting).for_each(await_end);
         }
         // A process that is just dying may still write: a second try finds it gone.
         if fs::remove_dir_all(&self.directory).is_err() {
@@ -149,7 +150,15 @@ impl Drop for Stage {
     }
 }
 
-/// Waits a moment for the end of a process that was killed.
+/// All processes but this one.
+fn others() -> impl Iterator<Item = Pid> {
+    let own = Pid::this();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.map(Pid::from_raw).filter(move |pid| *pid != own)
+}
+
+/// Waits a moment for the end of a process.
 fn await_end(pid: Pid) {
     let pid = rustix::process::Pid::from_raw(pid.as_raw());
     let opened = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()));

@@ -88,8 +88,9 @@ impl Kept {
 
     /// What the next operation will want and is not kept, as far as there is room in this load.
     fn ahead<O: Operation>(&self, operation: &O, wanted: usize) -> Vec<Key> {
-        let mut keys = operation.ahead(&Working::new(self.rows.clone()));
-        keys.retain(|key| !self.shelf.rows.contains_key(key) && !self.rows.contains_key(key));
+        let held = |key: &Key| self.shelf.rows.contains_key(key) || self.rows.contains_key(key);
+        let mut keys = operation.ahead(&Working::new(self.rows.clone()), &held);
+        keys.retain(|key| !held(key));
         keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
         keys
     }

@@ -35,13 +35,12 @@ pub(super) fn scratch_session() -> Result<SessionId, IdError> {
     SessionId::new(format!("{SURFACE}/{}", UlidIds.fresh()))
 }
 
-/// Sessions of one scratch store, each ready for its next cycle.
+/// A ledger over a scratch store.
 pub(super) struct Lab {
     driver: Driver,
     store: Arc<Recorder>,
     scratch: Scratch,
     settings: Settings,
-    lanes: Vec<Lane>,
 }
 
 /// A session's turn that has begun.
@@ -62,8 +61,8 @@ struct Driver {
 }
 
 impl Lab {
-    /// Opens all sessions.
-    pub(super) async fn open(scratch: Scratch, settings: Settings) -> Result<Self, LoadError> {
+    /// A ledger of its own over the scratch store.
+    pub(super) fn new(scratch: Scratch, settings: Settings) -> Result<Self, LoadError> {
         let store = Arc::new(Recorder::new(Arc::clone(&scratch.store)));
         let boot = BootId::new(UlidIds.fresh())?;
         let ledger = Ledger::new(
@@ -78,21 +77,26 @@ impl Lab {
             boot,
             home: Home::Spool(SpoolId::new(SURFACE)?),
         };
-        let mut sessions = vec![];
-        for _ in 0..settings.sessions {
-            let session = scratch_session()?;
-            driver.open(&session).await?;
-            sessions.push(session);
-        }
-        driver.settle().await;
-        let mut lanes = vec![];
-        for session in sessions {
-            lanes.push(driver.claim(session).await?);
-        }
-        Ok(Self { driver, store, scratch, settings, lanes })
+        Ok(Self { driver, store, scratch, settings })
     }
 
-    /// A few cycles of one session, as a script.
+    /// Opens all sessions, each with its first turn.
+    async fn open(&self) -> Result<Vec<Lane>, LoadError> {
+        let mut sessions = vec![];
+        for _ in 0..self.settings.sessions {
+            let session = scratch_session()?;
+            self.driver.open(&session).await?;
+            sessions.push(session);
+        }
+        self.driver.settle().await;
+        let mut lanes = vec![];
+        for session in sessions {
+            lanes.push(self.driver.claim(session).await?);
+        }
+        Ok(lanes)
+    }
+
+    /// All that one session does, as a script.
     pub(super) async fn record(&self) -> Result<Arc<Script>, LoadError> {
         let session = scratch_session()?;
         self.store.record(true);
@@ -108,29 +112,28 @@ impl Lab {
     }
 
     /// All sessions at once, each its executions one after the other.
-    pub(super) async fn measure(&mut self) -> Result<Measured, LoadError> {
-        let Self { driver, store, scratch, settings, lanes } = self;
+    pub(super) async fn measure(&self) -> Result<Measured, LoadError> {
+        let Self { driver, store, scratch, settings } = self;
+        let lanes = self.open().await?;
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let before = (count(&store.loads), count(&store.applies), count(&store.conflicts));
         let cpu_before = scratch.cpu().await;
         let begun = now();
         let mut tasks = JoinSet::new();
-        for mut lane in lanes.drain(..) {
+        for mut lane in lanes {
             let (driver, executions) = (driver.clone(), settings.executions);
             tasks.spawn(async move {
                 let mut latencies = vec![];
                 for _ in 0..executions {
                     latencies.push(driver.cycle(&mut lane).await?);
                 }
-                Ok::<_, LoadError>((lane, latencies))
+                Ok::<_, LoadError>(latencies)
             });
         }
         let mut latencies = vec![];
         while let Some(done) = tasks.join_next().await {
             let done = done.map_err(|_| LoadError::Disturbed("a session's task broke off"))?;
-            let (lane, its) = done?;
-            lanes.push(lane);
-            latencies.extend(its);
+            latencies.extend(done?);
         }
         let took = begun.elapsed();
         let cpu_us = cpu_before.zip(scratch.cpu().await).map(|(from, to)| to.saturating_sub(from));

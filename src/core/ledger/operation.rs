@@ -110,8 +110,8 @@ pub trait Operation {
     /// The rows it must see, given those it has.
     fn needs(&self, have: &Working) -> Vec<Key>;
     /// Rows that whoever goes on after it will need: read along with what it needs, where something
-    /// is read at all. Nothing is decided by them.
-    fn ahead(&self, _have: &Working) -> Vec<Key> {
+    /// is read at all; `kept` knows which rows need not be. Nothing is decided by them.
+    fn ahead(&self, _have: &Working, _kept: &dyn Fn(&Key) -> bool) -> Vec<Key> {
         vec![]
     }
     /// The decision. Run again after a lost answer it recognises its own repeat.

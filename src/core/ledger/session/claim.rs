@@ -75,8 +75,8 @@ impl Operation for Claim {
         keys
     }
 
-    fn ahead(&self, have: &Working) -> Vec<Key> {
-        ahead::of(have)
+    fn ahead(&self, have: &Working, kept: &dyn Fn(&Key) -> bool) -> Vec<Key> {
+        ahead::of(have, kept)
     }
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Claimed, Refusal> {

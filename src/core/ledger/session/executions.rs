@@ -237,8 +237,8 @@ impl Operation for Complete {
         end::needs(have, &self.execution)
     }
 
-    fn ahead(&self, have: &Working) -> Vec<Key> {
-        ahead::of(have)
+    fn ahead(&self, have: &Working, kept: &dyn Fn(&Key) -> bool) -> Vec<Key> {
+        ahead::of(have, kept)
     }
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Completed, Refusal> {
