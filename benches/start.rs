@@ -107,7 +107,10 @@ async fn fill_store(directory: &Path, count: usize) {
             expected: None,
             revision: Revision(UlidIds.fresh()),
             index: index.collect(),
-            writes: rows.into_iter().map(|(key, row)| Write { key, row: Some(row) }).collect(),
+            writes: rows
+                .into_iter()
+                .map(|(key, row)| Write { key, row: Some(Arc::new(row)) })
+                .collect(),
             class: Class::HINT,
         };
         store.apply(change).await.unwrap();

@@ -69,7 +69,7 @@ async fn measure(store: Arc<dyn Store>, commits: Arc<dyn Fn() -> u64 + Send + Sy
         inner: store,
         on_apply: Box::new(move |change| {
             let is_result = change.writes.iter().any(|write| {
-                matches!(&write.row, Some(Row::Entry(entry)) if matches!(entry.body, Body::Tool { .. }))
+                matches!(write.row.as_deref(), Some(Row::Entry(entry)) if matches!(entry.body, Body::Tool { .. }))
             });
             if is_result {
                 *of_store.result.lock().unwrap() = Some((Instant::now(), at_store()));

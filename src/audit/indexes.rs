@@ -117,7 +117,7 @@ mod tests {
             aggregate: aggregate.clone(),
             expected: None,
             revision: Revision("r".into()),
-            writes: vec![Write { key: Key::beat(), row: Some(row.clone()) }],
+            writes: vec![Write { key: Key::beat(), row: Some(Arc::new(row.clone())) }],
             index: entries.iter().map(index).collect(),
             class: Class::HINT,
         };

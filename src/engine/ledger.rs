@@ -113,7 +113,8 @@ struct Shelf {
 impl Shelf {
     fn put(&mut self, rows: Rows) {
         let before = self.rows.len();
-        let last: Vec<Key> = rows.keys().cloned().collect();
+        let full = before + rows.len() > SHELF_ROWS_MAX;
+        let last: Vec<Key> = if full { rows.keys().cloned().collect() } else { vec![] };
         self.rows.extend(rows);
         if self.rows.len() > SHELF_ROWS_MAX {
             // What every turn reads comes first, then what the last operation saw.

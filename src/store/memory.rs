@@ -48,7 +48,7 @@ struct Patch {
 
 impl Patch {
     fn of(change: Change) -> Self {
-        let rows = change.writes.into_iter().map(|w| (w.key, w.row.map(Arc::new)));
+        let rows = change.writes.into_iter().map(|w| (w.key, w.row));
         let scores = change.index.into_iter().map(|w| (w.index, w.key, w.score));
         Self {
             aggregate: change.aggregate,

@@ -132,7 +132,7 @@ impl Bench {
                 codec::encode(row).unwrap_or_else(|e| panic!("{}: {e}", write.key));
             }
             match write.row {
-                Some(row) => lot.insert(write.key, row),
+                Some(row) => lot.insert(write.key, Arc::unwrap_or_clone(row)),
                 None => lot.remove(&write.key),
             };
         }

@@ -130,10 +130,10 @@ impl History {
         let mut moves = vec![];
         for write in change.writes {
             let before = match &write.row {
-                Some(row) => lot.insert(write.key.clone(), row.clone()),
+                Some(row) => lot.insert(write.key.clone(), row.as_ref().clone()),
                 None => lot.remove(&write.key),
             };
-            moves.push(Move { key: write.key, before, after: write.row });
+            moves.push(Move { key: write.key, before, after: write.row.as_deref().cloned() });
         }
         for write in change.index {
             self.score(&aggregate, &write.key, write.index, write.score);

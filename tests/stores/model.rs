@@ -41,7 +41,7 @@ impl Model {
         for write in &change.writes {
             let at = (of.clone(), write.key.clone());
             match &write.row {
-                Some(row) => drop(self.rows.insert(at, row.clone())),
+                Some(row) => drop(self.rows.insert(at, row.as_ref().clone())),
                 None => drop(self.rows.remove(&at)),
             }
         }

@@ -193,7 +193,7 @@ pub(super) trait ChangeExt {
 
 impl ChangeExt for Change {
     fn put(mut self, key: &Key, row: Row) -> Self {
-        self.writes.push(Write { key: key.clone(), row: Some(row) });
+        self.writes.push(Write { key: key.clone(), row: Some(Arc::new(row)) });
         self
     }
 

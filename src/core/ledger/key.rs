@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use smol_str::{SmolStr, format_smolstr};
 
 use crate::core::id::{
     BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, ItemId, Seq, SessionId, SupersessionKey,
@@ -56,77 +57,77 @@ pub struct Revision(pub String);
 /// The name of a row in its aggregate. Numbers are padded, so text order is number order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Key(String);
+pub struct Key(SmolStr);
 
 impl Key {
     /// Head of a session: generation, lane, counters.
     pub fn head() -> Self {
-        Self("h".into())
+        Self(SmolStr::new_static("h"))
     }
     /// The two lists of unread arrivals.
     pub fn inbox() -> Self {
-        Self("q".into())
+        Self(SmolStr::new_static("q"))
     }
     /// Ids of executions that are not over.
     pub fn live() -> Self {
-        Self("l".into())
+        Self(SmolStr::new_static("l"))
     }
     /// Ids of the executions that ended last.
     pub fn recent() -> Self {
-        Self("r".into())
+        Self(SmolStr::new_static("r"))
     }
     /// The last unfinished outbox item of each destination.
     pub fn tails() -> Self {
-        Self("o".into())
+        Self(SmolStr::new_static("o"))
     }
     /// What the log before `log_from` said.
     pub fn summary() -> Self {
-        Self("s".into())
+        Self(SmolStr::new_static("s"))
     }
     /// An arrival.
     pub fn arrival(seq: Seq) -> Self {
-        Self(format!("a/{seq:012}"))
+        Self(format_smolstr!("a/{seq:012}"))
     }
     /// A turn.
     pub fn turn(no: TurnNo) -> Self {
-        Self(format!("u/{no:012}"))
+        Self(format_smolstr!("u/{no:012}"))
     }
     /// A log entry.
     pub fn entry(no: EntryNo) -> Self {
-        Self(format!("t/{no:012}"))
+        Self(format_smolstr!("t/{no:012}"))
     }
     /// An execution.
     pub fn execution(id: &ExecutionId) -> Self {
-        Self(format!("x/{id}"))
+        Self(format_smolstr!("x/{id}"))
     }
     /// A start key: turn, log entry, call. Never the provider's call id.
     pub fn start(turn: TurnNo, entry: EntryNo, call: u32) -> Self {
-        Self(format!("i/{turn:012}.{entry:012}.{call:04}"))
+        Self(format_smolstr!("i/{turn:012}.{entry:012}.{call:04}"))
     }
     /// A supersession key.
     pub fn supersession(key: &SupersessionKey) -> Self {
-        Self(format!("k/{key}"))
+        Self(format_smolstr!("k/{key}"))
     }
     /// A dedupe key of an arrival.
     pub fn dedupe(key: &DedupeKey) -> Self {
-        Self(format!("d/{key}"))
+        Self(format_smolstr!("d/{key}"))
     }
     /// A chain.
     pub fn chain(no: ChainNo) -> Self {
-        Self(format!("c/{no:012}"))
+        Self(format_smolstr!("c/{no:012}"))
     }
     /// An outbox item.
     pub fn item(id: &ItemId) -> Self {
-        Self(format!("m/{id}"))
+        Self(format_smolstr!("m/{id}"))
     }
     /// The one row of a node.
     pub fn beat() -> Self {
-        Self("n".into())
+        Self(SmolStr::new_static("n"))
     }
 
     /// A key as a store kept it.
     pub fn stored(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(SmolStr::from(text.into()))
     }
 
     /// Its spelling.

@@ -1,6 +1,8 @@
 //! What an operation is and what it makes. Owns the trait, the refusals and the change.
 //! Must not know any operation or any store.
 
+use std::sync::Arc;
+
 use super::index::Index;
 use super::key::{Aggregate, Key, Revision};
 use super::row::Row;
@@ -124,7 +126,7 @@ pub struct Write {
     /// Which row.
     pub key: Key,
     /// Its new content.
-    pub row: Option<Row>,
+    pub row: Option<Arc<Row>>,
 }
 
 /// One index entry to be set; `None` removes it.

@@ -143,7 +143,7 @@ impl Working {
             for (index, score) in new.into_iter().filter(|entry| !old.contains(entry)) {
                 finished.index.push(IndexWrite { index, key: key.clone(), score: Some(score) });
             }
-            finished.writes.push(Write { key: key.clone(), row: row.as_deref().cloned() });
+            finished.writes.push(Write { key: key.clone(), row: row.clone() });
             pairs.push((before, row.clone()));
             finished.rows.insert(key, row);
             finished.changed = true;

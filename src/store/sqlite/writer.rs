@@ -41,7 +41,7 @@ impl Encoded {
         let mut rows = Vec::with_capacity(change.writes.len());
         for write in change.writes {
             let key = write.key.as_str().to_owned();
-            let value = write.row.as_ref().map(codec::encode).transpose();
+            let value = write.row.as_deref().map(codec::encode).transpose();
             rows.push((key, value.map_err(|e| e.of_row(&aggregate, write.key.as_str()))?));
         }
         let members = change.index.iter().map(|write| {
@@ -319,7 +319,7 @@ mod tests {
             aggregate: Aggregate::Session(SessionId::new(name).unwrap()),
             revision: Revision(if row.is_some() { "1" } else { "2" }.into()),
             expected,
-            writes: vec![Write { key: Key::summary(), row }],
+            writes: vec![Write { key: Key::summary(), row: row.map(Arc::new) }],
             index: vec![],
             class,
         })
