@@ -108,7 +108,10 @@ async fn what_nobody_can_end_any_more_is_given_up_and_said(stores: Stores) {
     cluster.quiet(&["main".into()]).await;
     // Also after that its host can end it: the ledger has ended what it finds.
     cluster.boot(dead).await;
-    cluster.nodes[dead].rack.until(|jobs| matches!(jobs[&name], Job::Over(_))).await;
+    cluster.nodes[dead]
+        .rack
+        .until(|jobs| matches!(jobs[&name], Job::Over(_) | Job::Settled(_)))
+        .await;
     cluster.finish().await;
 }
 
