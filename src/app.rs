@@ -98,7 +98,9 @@ pub async fn load(
             Choice::Sqlite(store::Settings { path: directory.0.join("dogwatch.db") })
         }
         Choice::Redis(settings) => {
-            Choice::Redis(store::redis::Settings { prefix: format!("{name}:"), ..settings })
+            // Under the configured prefix: a user of Redis may be allowed nothing else.
+            let prefix = format!("{}{name}:", settings.prefix);
+            Choice::Redis(store::redis::Settings { prefix, ..settings })
         }
     };
     let (store, _) = store::Chosen::open(&choice).await?;
@@ -112,7 +114,7 @@ pub async fn load(
     let report = load::run(scratch, settings, say).await;
     if let store::Chosen::Redis(redis) = &store {
         say("removing what was written");
-        redis.wipe().await.with_context(|| format!("keys that begin with {name}: are left"))?;
+        redis.wipe().await.with_context(|| format!("keys with {name}: in their names are left"))?;
     }
     Ok(report?)
 }

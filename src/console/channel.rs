@@ -2,6 +2,7 @@
 //! the screen. Must not know what the screen looks like.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::FutureExt;
@@ -34,7 +35,7 @@ pub(super) enum Signal {
 /// waits, after that it is refused for now and stays in the outbox.
 pub struct Console {
     signals: mpsc::Sender<Signal>,
-    /// References of the last posts, so that a repeat after a lost answer is not shown twice.
+    /// Marks of the last posts, so that a repeat after a lost answer is not shown twice.
     posted: Mutex<VecDeque<String>>,
 }
 
@@ -43,16 +44,16 @@ impl Console {
         Self { signals, posted: Mutex::new(VecDeque::new()) }
     }
 
-    fn was_posted(&self, reference: &String) -> bool {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner).contains(reference)
+    fn was_posted(&self, mark: &String) -> bool {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner).contains(mark)
     }
 
-    fn remember(&self, reference: String) {
+    fn remember(&self, mark: String) {
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         if posted.len() >= TERMINAL_POSTS_KEPT_MAX {
             posted.pop_front();
         }
-        posted.push_back(reference);
+        posted.push_back(mark);
     }
 
     /// The bot that this terminal is attached to is away, or back.
@@ -75,7 +76,8 @@ impl Console {
         })?;
         // An item's id is unique in its session only.
         let reference = format!("{}#{}", post.session, post.item);
-        if self.was_posted(&reference) {
+        let mark = mark(&reference, &post.text);
+        if self.was_posted(&mark) {
             return Ok(reference);
         }
         let (written, done) = oneshot::channel();
@@ -85,9 +87,17 @@ impl Console {
         };
         self.signals.send(Signal::Post { chat, post, written }).await.map_err(|_| away())?;
         done.await.map_err(|_| away())?;
-        self.remember(reference.clone());
+        self.remember(mark);
         Ok(reference)
     }
+}
+
+/// By what a repeat is known. A store that was emptied or put back counts its items anew, so the
+/// same item with another text is another post.
+fn mark(reference: &str, text: &str) -> String {
+    let mut hash = DefaultHasher::new();
+    text.hash(&mut hash);
+    format!("{reference} {:016x}", hash.finish())
 }
 
 /// The chat, when session and address agree on it.

@@ -52,7 +52,7 @@ pub struct Report {
     pub cycles_per_second: f64,
     /// Of the reference: the same reads and writes with nothing decided.
     pub reference_per_second: f64,
-    /// The median of each round's ratio, in percent.
+    /// The one as a part of the other.
     pub percent_of_reference: f64,
     /// From completion to turn.
     pub latency: Latency,
@@ -83,7 +83,8 @@ impl Report {
             cycles,
             cycles_per_second: median(rounds.iter().map(mine)),
             reference_per_second: median(rounds.iter().map(reference)),
-            percent_of_reference: median(rounds.iter().map(|r| 100.0 * mine(r) / reference(r))),
+            percent_of_reference: 100.0 * median(rounds.iter().map(mine))
+                / median(rounds.iter().map(reference)),
             conflicts: sum(|measured| measured.conflicts),
             loads_per_cycle: a_cycle(sum(|measured| measured.loads)),
             applies_per_cycle: a_cycle(sum(|measured| measured.applies)),

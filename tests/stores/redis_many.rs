@@ -179,9 +179,16 @@ impl Watched {
         watched
     }
 
-    /// Until the replica has all.
+    /// Until the replica has all: WAIT counts what its own connection wrote, and what came before.
     fn wait_for(master: &RedisServer, replicas: u64) {
-        while master.ask::<u64>(&["WAIT", "1", "100"]) < replicas {}
+        let mut admin = master.admin();
+        loop {
+            let _ok: () = redis::cmd("SET").arg("last").arg(1).query(&mut admin).unwrap();
+            let reached: u64 = redis::cmd("WAIT").arg(1).arg(100).query(&mut admin).unwrap();
+            if reached >= replicas {
+                return;
+            }
+        }
     }
 
     fn knows_the_replica(&self) -> bool {
