@@ -225,6 +225,27 @@ fn a_terminal_that_comes_back_later_than_others_misses_nothing() {
 }
 
 #[test]
+fn what_a_store_that_was_emptied_says_is_no_repeat_of_what_it_said_before() {
+    let place = place(&[]);
+    let service = serve(&place);
+    let mut terminal = place.attached("main").ready();
+    terminal.say("before");
+    terminal.post("heard before");
+    assert_eq!(service.end().0, Some(0));
+    link(&mut terminal, false);
+    for name in ["dogwatch.db", "dogwatch.db-wal", "dogwatch.db-shm"] {
+        let _not_there = std::fs::remove_file(place.path("data").join(name));
+    }
+    // Its items are counted anew: the first post has the name of the one above.
+    let service = serve(&place);
+    link(&mut terminal, true);
+    terminal.say("after");
+    terminal.post("heard after");
+    each_once(terminal, &["heard before", "heard after"]);
+    assert_eq!(service.end().0, Some(0));
+}
+
+#[test]
 fn a_terminal_that_does_not_read_holds_nobody_up() {
     let place = place(&[]);
     let service = serve(&place);
