@@ -282,6 +282,8 @@ pub const ATTACH_CALL_MS_MAX: u64 = 15_000;
 pub const ATTACH_AGAIN_FIRST_MS: u64 = 50;
 /// Longest wait between these looks.
 pub const ATTACH_AGAIN_MS_MAX: u64 = 1_000;
+/// A bot greets a terminal by then, or it is called silent.
+pub const ATTACH_GREETING_MS_MAX: u64 = 10_000;
 /// One of the attached terminals has shown a post by then, or it is posted again.
 pub const TERMINAL_SHOWN_MS_MAX: u64 = 10_000;
 /// Once one has shown it, the others have so long.

@@ -289,6 +289,19 @@ fn nobody_there_is_one_line_that_says_what_to_start() {
 }
 
 #[test]
+fn a_bot_that_stands_still_is_one_line_too() {
+    let place = place(&[]);
+    let service = serve(&place);
+    service.signal(Signal::SIGSTOP);
+    let (code, words) = place.attached("main").refusal();
+    assert_eq!(code, Some(1), "{words}");
+    assert!(words.contains("does not answer") && words.lines().count() == 1, "{words}");
+    service.signal(Signal::SIGCONT);
+    place.attached("main").ready().leave();
+    assert_eq!(service.end().0, Some(0));
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "the program under test is a process of its own")]
 fn another_user_is_refused_even_where_the_files_let_everybody_in() {
     assert!(nix::unistd::geteuid().is_root(), "only root can play two users: run this as root");

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -13,6 +14,7 @@ use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -22,8 +24,8 @@ use crate::console::{ChatName, Console};
 use crate::core::arrival::Incoming;
 use crate::core::id::{ExecutionId, Principal, SessionId};
 use crate::core::limits::{
-    ATTACH_AGAIN_FIRST_MS, ATTACH_AGAIN_MS_MAX, ATTACH_CALL_MS_MAX, STIRS_KEPT_MAX,
-    TERMINAL_CALLS_MAX, TERMINAL_QUEUE_MAX,
+    ATTACH_AGAIN_FIRST_MS, ATTACH_AGAIN_MS_MAX, ATTACH_CALL_MS_MAX, ATTACH_GREETING_MS_MAX,
+    STIRS_KEPT_MAX, TERMINAL_CALLS_MAX, TERMINAL_QUEUE_MAX,
 };
 use crate::core::time::Timestamp;
 use crate::ports::{
@@ -31,7 +33,7 @@ use crate::ports::{
 };
 
 /// The words of a call that was not answered.
-const AWAY: &str = "the bot is away; the line was not taken, write it again when it is back";
+const AWAY: &str = "the bot is away";
 
 /// A connection.
 struct Line {
@@ -91,7 +93,13 @@ async fn connect(
     let chats = chats.iter().cloned().collect();
     let hello = Ask::Hello { version: wire::VERSION, chats, seen };
     wire::write(&mut output, &hello).await.map_err(no)?;
-    match wire::read::<Tell>(&mut input, &mut Vec::new()).await.map_err(no)? {
+    let mut begun = Vec::new();
+    let greeting = wire::read::<Tell>(&mut input, &mut begun);
+    let Ok(greeting) = timeout(Duration::from_millis(ATTACH_GREETING_MS_MAX), greeting).await
+    else {
+        return Err(AttachError::Silent { directory: directory.to_owned() });
+    };
+    match greeting.map_err(no)? {
         Some(Tell::Welcome { boot, now, banner, upto }) => {
             Ok((Line { input, output, boot, upto }, now, banner))
         }

@@ -38,9 +38,19 @@ pub enum AttachError {
     /// Nobody is there.
     #[error(
         "no bot serves {}: start one with `dogwatch serve`, or talk with one of your own by \
-         `dogwatch chat`", directory.display()
+         `dogwatch chat`; if one runs there, its socket was removed: start it again",
+        directory.display()
     )]
     Nobody {
+        /// The data directory.
+        directory: PathBuf,
+    },
+    /// It accepts terminals and says nothing.
+    #[error(
+        "the bot at {} does not answer: it is stopped or very busy; look at its process, then try \
+         again", directory.display()
+    )]
+    Silent {
         /// The data directory.
         directory: PathBuf,
     },

@@ -93,7 +93,8 @@ impl Redis {
         let infos = match self.infos(cmd("INFO")).await {
             Ok(infos) => infos,
             Err(error) => {
-                let cure = "start Redis, or name another one in the URL of the store";
+                let cure = "see that it runs and that the URL is right: host, port, `rediss` for \
+                            TLS, user and password, database";
                 let what = self.explain("asking", &error).to_string();
                 return vec![Finding::refuse("connection", what, cure)];
             }
