@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -89,6 +89,8 @@ pub async fn load(
     executions: u32,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<load::Report> {
+    // Whoever interrupts it wants nothing left either.
+    let stopped = shutdown::on_signals(&TaskTracker::new())?;
     let name = format!("load-{}", UlidIds.fresh());
     let directory = Scratch(config.data_dir.join(&name));
     let choice = match store_choice(&config)? {
@@ -111,12 +113,15 @@ pub async fn load(
         cpu_us: cpu_of(&store),
     };
     let settings = load::Settings { sessions, executions, sole: store.is_sole() };
-    let report = load::run(scratch, settings, say).await;
+    let report = tokio::select! {
+        report = load::run(scratch, settings, say) => report.map_err(Into::into),
+        () = stopped.cancelled() => Err(anyhow!("stopped; nothing was measured")),
+    };
     if let store::Chosen::Redis(redis) = &store {
         say("removing what was written");
         redis.wipe().await.with_context(|| format!("keys with {name}: in their names are left"))?;
     }
-    Ok(report?)
+    report
 }
 
 fn cpu_of(store: &store::Chosen) -> Option<load::CpuOf> {

@@ -5,18 +5,25 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dogwatch");
 
 #[expect(clippy::disallowed_methods, reason = "the program under test is a process of its own")]
-fn load(directory: &Path, arguments: &[&str]) -> Output {
+fn command(directory: &Path, arguments: &[&str]) -> Command {
     let config = directory.join("dogwatch.toml");
     fs::write(&config, "data_dir = \"data\"\n[watch]\nsandbox = \"off\"\n").unwrap();
     let mut command = Command::new(PROGRAM);
-    command.arg("load").arg("--config").arg(&config).args(arguments).output().unwrap()
+    command.arg("load").arg("--config").arg(&config).args(arguments);
+    command
+}
+
+fn load(directory: &Path, arguments: &[&str]) -> Output {
+    command(directory, arguments).output().unwrap()
 }
 
 #[test]
@@ -35,6 +42,30 @@ fn load_counts_what_it_drives_and_leaves_nothing() {
     assert!(figure(&told["percent_of_reference"]) > 0.0);
     // Neither the scratch store nor one of the operator's is there.
     assert_eq!(fs::read_dir(directory.path().join("data")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_interrupted_load_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let begun = || data.read_dir().is_ok_and(|mut files| files.next().is_some());
+    let child = command(directory.path(), &["--sessions", "10000", "--executions", "10000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let inside = |name: &str| {
+        let mut files = data.read_dir().into_iter().flatten().flatten();
+        files.any(|file| file.path().join(name).exists())
+    };
+    while !begun() || !inside("dogwatch.db-wal") {
+        std::thread::yield_now();
+    }
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stopped"), "{output:?}");
+    assert!(!begun(), "the scratch store is left");
 }
 
 #[test]
