@@ -1,5 +1,5 @@
 //! Runs operations: load, decide, apply if the revision is unchanged. Owns the mailbox of each
-//! aggregate and the rows kept after an apply. Must not know what any operation means.
+//! aggregate. Must not know what any operation means, nor what is kept of its rows.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,23 +7,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::broadcast;
 
+use super::kept::{Kept, SHELVED_BYTES_MAX};
 use crate::core::id::BootId;
 use crate::core::ledger::{
     Aggregate, Change, Finished, IndexWrite, Key, Operation, Refusal, Revision, Row, Rows,
-    Situation, Step, Working, step,
+    Situation, Step, step,
 };
-use crate::core::limits::{
-    CONFLICT_RETRIES_MAX, HINTS_KEPT_MAX, KEYS_PER_LOAD_MAX, LOAD_ROUNDS_MAX,
-};
+use crate::core::limits::{CONFLICT_RETRIES_MAX, HINTS_KEPT_MAX, LOAD_ROUNDS_MAX};
 use crate::failpoint;
 use crate::ports::{Applied, ApplyEnd, Clock, Hint, Ids, Member, Meter, Store, StoreError};
 
 /// Mailboxes kept while nobody uses them.
 const MAILBOXES_MAX: usize = 1_024;
-/// Rows kept of one aggregate besides its frame.
-const SHELF_ROWS_MAX: usize = 512;
-/// Rows kept of all aggregates; beyond it those that nobody uses now are let go.
-const SHELVED_ROWS_MAX: usize = 16_384;
 /// Tries of an apply whose answer was lost; it is recognised by its revision.
 const LOST_ANSWERS_MAX: u32 = 2;
 /// First wait after a conflict with another node; it grows with each.
@@ -58,90 +53,6 @@ impl LedgerError {
     }
 }
 
-/// Rows at one revision.
-struct Kept {
-    revision: Option<Revision>,
-    /// What nearly every operation needs.
-    rows: Rows,
-    /// The others, above all the log: looked at only when they are asked for.
-    shelf: Shelf,
-}
-
-impl Kept {
-    fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.shelf.rows.is_empty()
-    }
-
-    /// Takes what is kept of these keys and answers what is missing.
-    fn take(&mut self, keys: Vec<Key>) -> Vec<Key> {
-        let (rows, others) = (&mut self.rows, &self.shelf.rows);
-        keys.into_iter()
-            .filter(|key| match others.get(key) {
-                Some(row) => {
-                    rows.insert(key.clone(), row.clone());
-                    false
-                }
-                None => !rows.contains_key(key),
-            })
-            .collect()
-    }
-
-    /// What the next operation will want and is not kept, as far as there is room in this load.
-    fn ahead<O: Operation>(&self, operation: &O, wanted: usize) -> Vec<Key> {
-        let held = |key: &Key| self.shelf.rows.contains_key(key) || self.rows.contains_key(key);
-        let mut keys = operation.ahead(&Working::new(self.rows.clone()), &held);
-        keys.retain(|key| !held(key));
-        keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
-        keys
-    }
-
-    /// What an operation saw or wrote goes back to its place.
-    fn sort(&mut self) {
-        let shelved = std::mem::take(&mut self.rows);
-        let (rows, shelved) = shelved.into_iter().partition(|(key, _)| is_frame(key));
-        self.rows = rows;
-        self.shelf.put(shelved);
-    }
-}
-
-/// Rows that wait to be asked for, counted together with those of all other aggregates.
-struct Shelf {
-    rows: Rows,
-    all: Arc<AtomicUsize>,
-}
-
-impl Shelf {
-    fn put(&mut self, rows: Rows) {
-        let before = self.rows.len();
-        let full = before + rows.len() > SHELF_ROWS_MAX;
-        let last: Vec<Key> = if full { rows.keys().cloned().collect() } else { vec![] };
-        self.rows.extend(rows);
-        if self.rows.len() > SHELF_ROWS_MAX {
-            // What every turn reads comes first, then what the last operation saw.
-            self.rows.retain(|key, _| is_log(key) || last.contains(key));
-        }
-        if self.rows.len() > SHELF_ROWS_MAX {
-            self.rows.retain(|key, _| !is_log(key));
-        }
-        self.all.fetch_add(self.rows.len(), Ordering::Relaxed);
-        self.all.fetch_sub(before, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Shelf {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.rows.len(), Ordering::Relaxed);
-    }
-}
-
-fn is_frame(key: &Key) -> bool {
-    [Key::head(), Key::inbox(), Key::live(), Key::recent(), Key::tails()].contains(key)
-}
-
-fn is_log(key: &Key) -> bool {
-    key.as_str().starts_with("t/") || *key == Key::summary()
-}
-
 /// The rows of an aggregate as of the last apply, and whose turn it is to change them.
 type Mailbox = Arc<tokio::sync::Mutex<Kept>>;
 
@@ -161,7 +72,7 @@ pub struct Ledger {
     sole_boot: Option<BootId>,
     meter: Arc<dyn Meter>,
     mailboxes: Mutex<HashMap<Aggregate, Mailbox>>,
-    /// Rows on all shelves.
+    /// Bytes on all shelves.
     shelved: Arc<AtomicUsize>,
     conflicts: AtomicU64,
     /// What this ledger wrote into indexes.
@@ -285,13 +196,12 @@ impl Ledger {
     }
 
     fn nothing(&self) -> Kept {
-        let all = Arc::clone(&self.shelved);
-        Kept { revision: None, rows: Rows::new(), shelf: Shelf { rows: Rows::new(), all } }
+        Kept::nothing(Arc::clone(&self.shelved))
     }
 
     fn mailbox(&self, aggregate: &Aggregate) -> Mailbox {
         let mut mailboxes = self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = self.shelved.load(Ordering::Relaxed) >= SHELVED_ROWS_MAX;
+        let full = self.shelved.load(Ordering::Relaxed) >= SHELVED_BYTES_MAX;
         if mailboxes.len() >= MAILBOXES_MAX || full {
             mailboxes.retain(|_, mailbox| Arc::strong_count(mailbox) > 1);
         }
@@ -334,15 +244,15 @@ impl Ledger {
             rounds += 1;
             debug_assert!(rounds <= LOAD_ROUNDS_MAX + 1, "an operation asks for ever");
             let ahead = have.ahead(operation, wanted.len());
-            let keys = [wanted, ahead].concat();
+            let keys = [wanted.as_slice(), &ahead].concat();
             let loaded = self.store.load(aggregate, &keys).await?;
             if loaded.revision != have.revision && !have.is_empty() {
-                // Somebody wrote in between: everything is read again, at once.
+                // Somebody wrote in between: all that is needed is read again, at once.
                 (rounds, tries) = (0, tries + 1);
                 if tries > CONFLICT_RETRIES_MAX {
                     return Err(LedgerError::Contended { aggregate: aggregate.clone(), tries });
                 }
-                let keys: Vec<Key> = have.rows.keys().cloned().chain(keys).collect();
+                let keys: Vec<Key> = have.rows.keys().cloned().chain(wanted).collect();
                 let loaded = self.store.load(aggregate, &keys).await?;
                 have = self.nothing();
                 have.revision = loaded.revision;

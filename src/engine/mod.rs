@@ -6,6 +6,7 @@ pub mod ledger;
 
 mod effects;
 pub mod home;
+mod kept;
 mod lanes;
 mod log;
 mod nodes;
