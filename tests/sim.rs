@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 48] = [
+const EVERYWHERE: [&str; 49] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -35,6 +35,7 @@ const EVERYWHERE: [&str; 48] = [
     "a late fact",
     "a late message in the log",
     "a late message that rides",
+    "a lone turn that took too long",
     "a message edited",
     "a message withdrawn",
     "a node crashed",

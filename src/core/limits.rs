@@ -26,6 +26,9 @@ pub const ATTEMPTS_MAX: u32 = 5;
 /// Attempts at a turn, its holder gone each time, before it is tried only while nothing else runs
 /// in its process: so whatever takes a whole process along is found out alone.
 pub const CROWD_ATTEMPTS_MAX: u32 = 2;
+/// A turn that is tried alone has the process for itself for so long, unless the model answers
+/// sooner; doubled each time that was too short to find out.
+pub const ALONE_MS_MAX: u64 = 30_000;
 /// First wait after a failed attempt; it doubles.
 pub const BACKOFF_FIRST_MS: u64 = 5_000;
 /// Longest wait after a failed attempt.

@@ -1,6 +1,7 @@
 //! Sessions that are ready get a turn. Owns claiming, and one task for each turn that runs here.
 //! Must not know how a turn runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -50,7 +51,8 @@ fn take(engine: &Arc<Engine>, member: &Member, seats: &Arc<Semaphore>) {
     }
     let (engine_of_task, seats) = (Arc::clone(engine), Arc::clone(seats));
     engine.tasks.spawn(async move {
-        let seat = Seat { engine: engine_of_task, session, seats, held: Mutex::new(None) };
+        let (held, alone) = (Mutex::new(None), AtomicBool::new(false));
+        let seat = Seat { engine: engine_of_task, session, seats, held, alone };
         run_while_ready(&seat, &stop).await;
     });
 }
@@ -70,6 +72,8 @@ pub(super) struct Seat {
     session: SessionId,
     seats: Arc<Semaphore>,
     held: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Nothing else runs here.
+    alone: AtomicBool,
 }
 
 impl Seat {
@@ -81,6 +85,11 @@ impl Seat {
         let wanted = if alone { all } else { 1 };
         // Closed only when the process ends.
         *self.held() = Arc::clone(&self.seats).acquire_many_owned(wanted).await.ok();
+        self.alone.store(alone, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed)
     }
 
     pub(super) const fn engine(&self) -> &Arc<Engine> {
@@ -89,6 +98,7 @@ impl Seat {
 
     /// Nothing has to run alone any more: all seats but one are given back.
     pub(super) fn share(&self) {
+        self.alone.store(false, Ordering::Relaxed);
         let mut held = self.held();
         let spare = held.as_ref().map_or(0, |held| held.num_permits().saturating_sub(1));
         drop(held.as_mut().and_then(|held| held.split(spare)));
@@ -134,7 +144,8 @@ async fn run_while_ready(seat: &Seat, stop: &CancellationToken) {
             Ok(Claimed::Riders) => continue,
             Err(error) if matches!(error.refusal(), Some(Refusal::Crowd)) => {
                 tracing::warn!(session.id = %session,
-                    "a turn ended with its process more than once; it is tried alone");
+                    "a turn ended with its process more than once; it is tried while nothing else \
+                     runs here, so other chats wait a little");
                 alone = true;
                 seat.take(alone).await;
                 continue;

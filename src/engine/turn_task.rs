@@ -19,12 +19,13 @@ use crate::core::ledger::row::Turn as TurnRow;
 use crate::core::ledger::session::{
     Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
 };
-use crate::core::limits::RENEW_MS;
+use crate::core::limits::{ALONE_MS_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
+use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Call, Origin};
 use crate::core::turn::{AfterCrash, Effect, Input, Progress as Shown, Rules, ToolRule, Turn, Why};
 use crate::failpoint;
@@ -56,7 +57,9 @@ pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &Cancell
         }
     };
     let declared = tools::toolbox(&engine.settings.agent.wiring).into();
-    let task = Task { seat, engine, token, turn, declared, log };
+    let alone_ms = ALONE_MS_MAX.saturating_mul(1 << turn.failures.min(10));
+    let alone_until = engine.ports.clock.now().plus_ms(alone_ms);
+    let task = Task { seat, engine, token, turn, declared, log, alone_until };
     task.show(Progress::Began {
         turn: task.turn.no,
         synthetic: task.turn.origin == Origin::Synthetic,
@@ -83,6 +86,8 @@ struct Task<'a> {
     turn: TurnRow,
     declared: Arc<[Tool]>,
     log: Log,
+    /// Until then it may keep others waiting.
+    alone_until: Timestamp,
 }
 
 impl Task<'_> {
@@ -142,6 +147,8 @@ impl Task<'_> {
     ) -> Option<Input> {
         loop {
             let renew_at = self.engine.ports.clock.now().plus_ms(RENEW_MS);
+            let look_at =
+                if self.seat.is_alone() { renew_at.min(self.alone_until) } else { renew_at };
             let waiting = asked.is_some();
             let answer = async {
                 match asked.as_mut() {
@@ -160,7 +167,7 @@ impl Task<'_> {
                     return Some(input);
                 }
                 Some(input) = calls.next() => return Some(input),
-                () = self.engine.ports.clock.sleep_until(renew_at) => {
+                () = self.engine.ports.clock.sleep_until(look_at) => {
                     if !self.renew().await {
                         return None;
                     }
@@ -178,13 +185,23 @@ impl Task<'_> {
         }
     }
 
-    /// Nothing is written where one boot owns the store.
+    /// Nothing is written where one boot owns the store, but that others run beside it from now on.
+    /// `false` when the lane is somebody else's.
     async fn renew(&self) -> bool {
-        if self.engine.settings.sole {
+        let was_alone = self.seat.is_alone();
+        let alone = was_alone && self.engine.ports.clock.now() < self.alone_until;
+        if self.engine.settings.sole && alone == was_alone {
             return true;
         }
-        let renewed = self.engine.ledger.run(&Renew { token: self.token.clone() }).await;
-        !matches!(renewed, Err(LedgerError::Refused(_)))
+        match self.engine.ledger.run(&Renew { token: self.token.clone(), alone }).await {
+            Ok(()) => {
+                if !alone {
+                    self.seat.share();
+                }
+                true
+            }
+            Err(error) => !matches!(error, LedgerError::Refused(_)),
+        }
     }
 
     async fn act(&self, effect: Effect, machine: &Turn, chain: &mut u64, calls: &mut Calls) -> Act {
@@ -343,8 +360,9 @@ impl Task<'_> {
         }
     }
 
-    /// The request as it is now: the live table comes from the store at each call, so nothing
-    /// that the log lost can make the model forget running work.
+    /// The request as it is now: the live table comes from the rows at each call, as of this node's
+    /// last write, so nothing that the log lost can make the model forget running work. What has
+    /// ended since comes as a notice.
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
         let agent = &self.engine.settings.agent;
         let live = log::live(self.engine, &self.token.session).await?;

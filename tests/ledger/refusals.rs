@@ -10,7 +10,8 @@ use dogwatch::core::ledger::session::{
     FailItem, HomeLost, LeaseItem, Overdue, Release, Released, Renew, Retry, Started, Token, Why,
 };
 use dogwatch::core::limits::{
-    BACKOFF_FIRST_MS, CROWD_ATTEMPTS_MAX, DEDUPE_KEYS_MAX, LEASE_MS, MESSAGE_BYTES_MAX, SETTLE_MS,
+    ATTEMPTS_MAX, BACKOFF_FIRST_MS, CROWD_ATTEMPTS_MAX, DEDUPE_KEYS_MAX, LEASE_MS,
+    MESSAGE_BYTES_MAX, SETTLE_MS,
 };
 use dogwatch::core::transcript::{Body, Notice};
 
@@ -47,6 +48,33 @@ fn what_vanished_more_than_once_is_tried_only_alone() {
     let Ok(Released::Again(at)) = bench.run(&Release { token, why }) else { panic!("given up") };
     bench.pass(at.since_ms(bench.now));
     bench.claim("a");
+}
+
+#[test]
+fn what_ran_beside_others_by_then_is_not_blamed_for_the_end_of_its_process() {
+    let mut bench = Bench::new();
+    bench.say("hello");
+    for _ in 0..CROWD_ATTEMPTS_MAX {
+        bench.claim("a");
+        bench.pass(LEASE_MS);
+    }
+    // Alone for too long to keep others waiting, again and again: none of it counts.
+    for round in 1..=ATTEMPTS_MAX {
+        let Ok(Claimed::Turn(token, turn)) = bench.try_claim_of("a", true) else { panic!() };
+        assert_eq!((turn.attempt, turn.failures), (CROWD_ATTEMPTS_MAX + 1, round - 1));
+        bench.run(&Renew { token: token.clone(), alone: true }).unwrap();
+        bench.run(&Renew { token: token.clone(), alone: false }).unwrap();
+        // What was not alone for a moment was not alone.
+        bench.run(&Renew { token, alone: true }).unwrap();
+        bench.pass(LEASE_MS);
+        assert_eq!(bench.try_claim("a"), Err(Refusal::Crowd));
+    }
+    for attempt in CROWD_ATTEMPTS_MAX + 1..=ATTEMPTS_MAX {
+        let Ok(Claimed::Turn(_, turn)) = bench.try_claim_of("a", true) else { panic!() };
+        assert_eq!(turn.attempt, attempt);
+        bench.pass(LEASE_MS);
+    }
+    assert_eq!(bench.try_claim("a"), Ok(Claimed::Buried(1)), "alone each time, so it is to blame");
 }
 
 #[test]
@@ -98,7 +126,7 @@ fn a_stale_holder_writes_nothing() {
     let wish = Wish { request: "r", ..Wish::default() };
     assert_eq!(bench.append(&token, vec![model("late", &[])], true), Err(fenced.clone()));
     assert_eq!(bench.commit(&token), Err(fenced.clone()));
-    assert_eq!(bench.run(&Renew { token: token.clone() }), Err(fenced.clone()));
+    assert_eq!(bench.run(&Renew { token: token.clone(), alone: false }), Err(fenced.clone()));
     assert_eq!(bench.try_register(&token, &wish), Err(fenced.clone()));
     let compact = Compact { token: token.clone(), upto: 0, summary: "so far".into() };
     assert_eq!(bench.run(&compact), Err(fenced.clone()));

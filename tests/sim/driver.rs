@@ -114,6 +114,16 @@ impl Driver {
         } else if world.rng.chance(3) && !world.draining() {
             Some(Input::Shutdown)
         } else if let Some(tools) = self.asked {
+            // The model takes long: others may run beside it from now on.
+            if self.alone && world.rng.chance(20) {
+                let shared = Renew { token: self.token.clone(), alone: false };
+                if self.run(world, &shared).is_ok() {
+                    world.count("a lone turn that took too long");
+                    self.alone = false;
+                    world.share(self.node, &self.boot);
+                }
+                return;
+            }
             self.asked = None;
             if world.poison_of(&self.token).is_some_and(|text| text.contains("deadly")) {
                 self.over = true;
@@ -130,7 +140,7 @@ impl Driver {
             }
             done
         } else {
-            let _ = self.run(world, &Renew { token: self.token.clone() });
+            let _ = self.run(world, &Renew { token: self.token.clone(), alone: self.alone });
             None
         };
         if let Some(input) = input {

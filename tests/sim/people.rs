@@ -2,7 +2,9 @@
 
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::execution::{Address, CancelledBy, Scope};
-use dogwatch::core::id::{ClaimId, DedupeKey, Nonce, PressId, Principal, SessionId, StopId};
+use dogwatch::core::id::{
+    BootId, ClaimId, DedupeKey, Nonce, PressId, Principal, SessionId, StopId,
+};
 use dogwatch::core::ledger::row::Head;
 use dogwatch::core::ledger::session::{
     Accept, Accepted, Allowance, Cancel, Claim, Claimed, Compact, Stop,
@@ -146,6 +148,13 @@ impl World {
         self.seats.remove(seat);
     }
 
+    /// Others may run in this boot again.
+    pub(super) fn share(&mut self, node: usize, boot: &BootId) {
+        if self.boot(node) == *boot {
+            self.nodes[node].alone = false;
+        }
+    }
+
     fn claim_of(&mut self, node: usize, session: &SessionId, alone: bool) -> Result<Claimed, Ran> {
         let claim = Claim {
             session: session.clone(),
@@ -196,9 +205,7 @@ impl World {
         // The model has answered, or another attempt is due: others may run again.
         if driver.alone && (driver.over || driver.progressed(self)) {
             driver.alone = false;
-            if self.boot(driver.node) == driver.boot {
-                self.nodes[driver.node].alone = false;
-            }
+            self.share(driver.node, &driver.boot);
         }
         // A boot that ended in between has taken its drivers along, where it was alone.
         let alive = self.nodes[driver.node].up && self.boot(driver.node) == driver.boot;

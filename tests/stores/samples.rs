@@ -76,6 +76,7 @@ fn head() -> Head {
             fence: 9,
             claim: id!(ClaimId, "01CLAIM"),
             until: at(15_000),
+            alone: false,
         }),
         open: Some(4),
         turns: 4,

@@ -2,6 +2,7 @@
 //! Must not know operations.
 
 use std::collections::BTreeMap;
+use std::ops::Not;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ pub struct Lane {
     pub claim: ClaimId,
     /// When the lease ends, where leases count.
     pub until: Timestamp,
+    /// Nothing else runs in that boot: what ends the boot is this turn's doing.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub alone: bool,
 }
 
 /// Head of a session.

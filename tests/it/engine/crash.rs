@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dogwatch::core::execution::{Execution, State};
 use dogwatch::core::ledger::row::{RowType, Turn, TurnState};
-use dogwatch::core::limits::CROWD_ATTEMPTS_MAX;
+use dogwatch::core::limits::{ALONE_MS_MAX, CROWD_ATTEMPTS_MAX};
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::store::{Settings, Sqlite};
 use dogwatch::watch::Timing;
@@ -342,6 +342,61 @@ async fn a_message_that_takes_the_process_along_takes_no_other_along() {
     bot.quiet().await;
     assert_eq!(bot.llm.seen_now().len(), 5 + 3, "five of the one, three of the other");
     bot.finish().await;
+}
+
+/// A bot that was killed twice while it waited for the answer to a message of chat `slow`, and
+/// runs that turn alone now.
+async fn with_a_lone_turn(then: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Bot {
+    let mut bot = Bot::start().await;
+    let asked = AtomicUsize::new(0);
+    bot.llm.otherwise(move |body| {
+        if !body["messages"].to_string().contains("slowly") {
+            return Reply::text("Here I am.");
+        }
+        match asked.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Reply::stream().stall(),
+            later => then(later - 2),
+        }
+    });
+    bot.say_in("slow", "slowly").await;
+    for seen in [1, 2] {
+        bot.asked(seen).await;
+        bot.crash().await;
+        bot.boot().await;
+    }
+    bot.asked(3).await;
+    bot
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_run_beside_a_lone_turn_once_the_model_has_answered() {
+    let bot = with_a_lone_turn(|later| match later {
+        0 => Reply::call("c1", "watch__list", "{}"),
+        _ => Reply::stream().stall(),
+    })
+    .await;
+    bot.asked(4).await;
+    bot.say_in("other", "are you there?").await;
+    let posts = bot.posts(1).await;
+    assert_eq!((&posts[0].session, posts[0].text.as_str()), (&session("other"), "Here I am."));
+    bot.llm.otherwise(|_| Reply::text("Done."));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_run_beside_a_lone_turn_that_takes_too_long() {
+    let mut bot = with_a_lone_turn(|_| Reply::stream().stall()).await;
+    bot.say_in("other", "are you there?").await;
+    assert_eq!(bot.view_of("other").await.people, 1, "it waits");
+    bot.clock.jump(ALONE_MS_MAX);
+    let posts = bot.posts(1).await;
+    assert_eq!((&posts[0].session, posts[0].text.as_str()), (&session("other"), "Here I am."));
+    // So the end of the process says nothing of it, and the next time it may take longer.
+    bot.crash().await;
+    bot.boot().await;
+    bot.asked(5).await;
+    let rows = bot.rows("slow").await;
+    let turn = rows.values().find_map(Turn::of).unwrap();
+    assert_eq!((turn.attempt, turn.failures), (CROWD_ATTEMPTS_MAX + 1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

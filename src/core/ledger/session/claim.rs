@@ -96,13 +96,20 @@ impl Operation for Claim {
             if at.now < head.not_before {
                 return Err(Refusal::NotYet(head.not_before));
             }
-            if turn.attempt >= ATTEMPTS_MAX {
+            // A process that dies takes every turn in it along, so what its end says of one turn
+            // is known only when that turn ran alone. The first attempts count all the same, or
+            // nothing would ever be tried alone.
+            let crowded = head.lane.as_ref().is_some_and(|lane| !lane.alone);
+            let vanished_with_others = crowded && turn.attempt > CROWD_ATTEMPTS_MAX;
+            if turn.attempt >= ATTEMPTS_MAX && !vanished_with_others {
                 let reason = format!("{ATTEMPTS_MAX} attempts did not get through");
                 release::bury(rows, at.now, &reason);
                 return Ok(Claimed::Buried(turn.no));
             }
-            // A process that dies takes every turn in it along, so what its end says of one turn
-            // is known only when that turn ran alone.
+            if vanished_with_others {
+                turn.attempt -= 1;
+                turn.failures = turn.failures.saturating_add(1);
+            }
             let vanished = head.lane.is_some();
             if vanished && turn.attempt >= CROWD_ATTEMPTS_MAX && !self.alone {
                 return Err(Refusal::Crowd);
@@ -139,6 +146,7 @@ impl Claim {
                 fence: turn.fence,
                 claim: self.claim.clone(),
                 until: now.plus_ms(LEASE_MS),
+                alone: self.alone,
             });
         }
         let token = self.token(&turn);

@@ -160,6 +160,8 @@ pub(super) fn close(
 pub struct Renew {
     /// Who renews.
     pub token: Token,
+    /// Still nothing else runs in its boot; once something did, that is final.
+    pub alone: bool,
 }
 
 impl Operation for Renew {
@@ -179,10 +181,12 @@ impl Operation for Renew {
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<(), Refusal> {
         self.token.holds(&rows.head())?;
-        if at.sole_boot.is_none()
-            && let Some(lane) = rows.head_mut().and_then(|head| head.lane.as_mut())
-        {
-            lane.until = at.now.plus_ms(LEASE_MS);
+        let leases = at.sole_boot.is_none();
+        if let Some(lane) = rows.head_mut().and_then(|head| head.lane.as_mut()) {
+            lane.alone &= self.alone;
+            if leases {
+                lane.until = at.now.plus_ms(LEASE_MS);
+            }
         }
         Ok(())
     }
