@@ -52,6 +52,7 @@ pub(crate) fn message(session: &SessionId, now: Timestamp) -> Incoming {
         principal: Principal::new("local").unwrap(),
         address: Address { surface: SURFACE.into(), thread: session.to_string() },
         source_at: now,
+        continues: false,
     }
 }
 

@@ -9,6 +9,7 @@ pub mod tools;
 
 pub mod console;
 pub mod model;
+pub mod slack;
 pub mod store;
 pub mod watch;
 

@@ -2,18 +2,19 @@
 //! `Channel`, `Launcher`, `Clock`, `Ids`, `Meter`) and the inbound ones (`Desk`, `ExitSink`).
 //! Must not know any adapter.
 
+mod desk;
+
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-use crate::core::arrival::Incoming;
-use crate::core::execution::{Address, Execution, Outcome, PostSort, Scope};
-use crate::core::id::{
-    ExecutionId, ItemId, PressId, Principal, SessionId, SpoolId, StopId, TurnNo,
-};
+use crate::core::execution::{Address, Outcome, PostSort};
+use crate::core::id::{ExecutionId, ItemId, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
+
+pub use self::desk::{Command, Desk, DeskError, Done, SessionView};
 
 // ---------------------------------------------------------------- Store
 
@@ -169,6 +170,14 @@ pub enum ChannelError {
     /// Try again, not before so many milliseconds.
     #[error("not posted: {what}")]
     Retry {
+        /// What was seen.
+        what: String,
+        /// Wait at least so long.
+        after_ms: u64,
+    },
+    /// It may have been posted. The next try is told so.
+    #[error("nobody knows whether it was posted: {what}")]
+    Unknown {
         /// What was seen.
         what: String,
         /// Wait at least so long.
@@ -384,110 +393,3 @@ pub trait Meter: Send + Sync + 'static {
 
 /// Nobody counts.
 impl Meter for () {}
-
-// ---------------------------------------------------------------- Desk
-
-/// Why the desk did not take something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-pub enum DeskError {
-    /// Too much is unread.
-    #[error("{0}")]
-    Full(String),
-    /// It is not as it must be.
-    #[error("{0}")]
-    Invalid(String),
-    /// The store does not answer; it may or may not have been taken, a repeat is safe.
-    #[error("{0}")]
-    Away(String),
-}
-
-/// A command of a person. It works while the model is away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Command {
-    /// End one execution.
-    Cancel {
-        /// Which.
-        execution: ExecutionId,
-        /// Which press.
-        press: PressId,
-    },
-    /// End the turn, or everything.
-    Stop {
-        /// How much.
-        scope: Scope,
-        /// Which stop.
-        stop: StopId,
-    },
-}
-
-/// What a command did, for the person who gave it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Done {
-    /// The end of it is asked for.
-    Cancelling,
-    /// It was over already, with this status.
-    Over(crate::core::execution::Status),
-    /// There is no such execution here.
-    Unknown,
-    /// Stopped; so many executions were ended.
-    Stopped {
-        /// Executions ended.
-        ended: usize,
-        /// A turn was open.
-        turn: bool,
-    },
-}
-
-/// What a session is doing, for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionView {
-    /// A turn is open: its number and attempt.
-    pub turn: Option<(TurnNo, u32)>,
-    /// Unread messages.
-    pub people: usize,
-    /// Unread completions.
-    pub notices: usize,
-    /// Stopped, until a person writes.
-    pub stopped: bool,
-    /// A failed turn is tried again then.
-    pub not_before: Option<Timestamp>,
-    /// Executions that are not over, oldest first.
-    pub live: Vec<Execution>,
-    /// The last ended ones, newest first, at most 10.
-    pub ended: Vec<Execution>,
-    /// Posts not delivered yet.
-    pub unposted: usize,
-}
-
-/// The one way in. Everything that enters a session comes through here.
-pub trait Desk: Send + Sync + 'static {
-    /// Takes an arrival, durably. Returning means it will not be lost.
-    fn accept<'a>(
-        &'a self,
-        session: &'a SessionId,
-        incoming: Incoming,
-    ) -> BoxFuture<'a, Result<(), DeskError>>;
-    /// Does what a person commands.
-    fn command<'a>(
-        &'a self,
-        session: &'a SessionId,
-        by: &'a Principal,
-        command: Command,
-    ) -> BoxFuture<'a, Result<Done, DeskError>>;
-    /// Says what a session is doing.
-    fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>>;
-    /// Sessions of which an execution was let run or ended, from now on. Lossy: who lagged looks
-    /// at all.
-    fn stirs(&self) -> broadcast::Receiver<SessionId>;
-    /// Somebody reads who did not before: what waited for a reader is posted now.
-    fn attended(&self) {}
-    /// What a running or ended execution printed.
-    fn glance<'a>(
-        &'a self,
-        session: &'a SessionId,
-        execution: &'a ExecutionId,
-    ) -> BoxFuture<'a, Option<Glance>>;
-}

@@ -296,6 +296,7 @@ impl Talk {
             principal: self.principal.clone(),
             address: self.front.address(),
             source_at: self.now(),
+            continues: false,
         };
         let mut tries = 1;
         // The key makes a repeat safe, whatever became of the try before.

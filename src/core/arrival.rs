@@ -87,6 +87,9 @@ pub struct Incoming {
     pub address: Address,
     /// When it happened, by its source.
     pub source_at: Timestamp,
+    /// It is for a conversation that is there already: it begins none.
+    #[serde(default)]
+    pub continues: bool,
 }
 
 /// What an adapter may hand in.

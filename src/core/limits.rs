@@ -312,6 +312,14 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 pub const HTTP_BODY_MS: u64 = 5_000;
 /// Largest body of a request.
 pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Until Slack has taken the connection.
+pub const SLACK_CONNECT_MS: u64 = 5_000;
+/// A whole call of Slack's Web API.
+pub const SLACK_CALL_MS: u64 = 10_000;
+/// Until the next call where Slack says "too many" but not how long.
+pub const SLACK_LIMITED_MS: u64 = 5_000;
+/// Largest answer of Slack's Web API.
+pub const SLACK_ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A whole request, its body included.
 pub const HTTP_REQUEST_MS: u64 = 30_000;
 /// Connections end so long after the server is asked to end.
@@ -381,3 +389,4 @@ const _: () = assert!(MESSAGE_BYTES_MAX * 6 + ROW_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
 // What a shim does after a script's end is over before the ledger calls it overdue.
 const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);
+const _: () = assert!(SLACK_CONNECT_MS < SLACK_CALL_MS && SLACK_CALL_MS < POST_LEASE_MS);

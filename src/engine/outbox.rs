@@ -191,13 +191,16 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
             let retry = Retry::Never(what);
             settle(engine, &FailItem { session, item: item_id, lease, retry }).await;
         }
-        Err(ChannelError::Retry { what, after_ms }) => {
-            tracing::warn!(session.id = %session, item.id = %id, what = %what, "not delivered yet");
+        Err(
+            error @ (ChannelError::Retry { after_ms, .. } | ChannelError::Unknown { after_ms, .. }),
+        ) => {
+            tracing::warn!(session.id = %session, item.id = %id, "{error}; it is tried again");
+            let uncertain = matches!(error, ChannelError::Unknown { .. });
             // Who read has left: the next reader need not wait.
             let left = Elsewhere::of(&item).is_some_and(|elsewhere| !elsewhere.is_here(engine));
             let wait_ms = if left { 0 } else { wait_ms(item.tries).max(after_ms) };
             let at = engine.ports.clock.now().plus_ms(wait_ms);
-            let retry = Retry::At { at, uncertain: false };
+            let retry = Retry::At { at, uncertain };
             settle(engine, &FailItem { session, item: item_id, lease, retry }).await;
         }
     }

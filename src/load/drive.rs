@@ -167,6 +167,7 @@ impl Driver {
             principal: Principal::new(SURFACE)?,
             address: Address { surface: SURFACE.into(), thread: session.to_string() },
             source_at: self.clock.now(),
+            continues: false,
         };
         let chain = Allowance { wakes: u32::MAX, tokens: u64::MAX, spawns: u32::MAX };
         let accept = Accept { session: session.clone(), incoming, chain };

@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("engine", &["core", "failpoint", "ports", "tools"]),
     ("console", &["core", "ports"]),
     ("model", &["core", "ports"]),
+    ("slack", &["core", "ports"]),
     ("store", &["core", "ports"]),
     ("watch", &["core", "failpoint", "ports"]),
     ("config", &["core"]),
@@ -38,7 +39,7 @@ const STD_OUTSIDE_CORE: &[&str] = &["env", "fs", "io", "net", "os", "process", "
 /// Crates that belong to one room, so that what they do can be replaced in one place.
 const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["app", "audit", "cli", "main", "serve"]),
-    ("axum", &["http"]),
+    ("axum", &["http", "slack"]),
     ("clap", &["cli", "main"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
@@ -46,7 +47,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("prometheus_client", &["telemetry"]),
     // The configuration only parses addresses with it.
     ("redis", &["store"]),
-    ("reqwest", &["model", "config"]),
+    ("reqwest", &["model", "slack", "config"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),
     ("tower_http", &["http"]),

@@ -35,6 +35,7 @@ const HOSTS: &[&str] = &[
     "api.openai.com",
     "github.com",
     "json-schema.org",
+    "slack.com",
     "www.apache.org",
     // As data: what an address with a secret in it looks like.
     "hooks.slack.com",

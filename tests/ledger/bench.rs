@@ -215,6 +215,7 @@ impl Bench {
             principal: Principal::new("ann").unwrap(),
             address: Address { surface: "bench".into(), thread: "main".into() },
             source_at: self.now,
+            continues: false,
         }
     }
 

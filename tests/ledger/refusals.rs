@@ -1,13 +1,14 @@
 //! Every refusal, once. The bench finds that none of them changes anything.
 
-use dogwatch::core::arrival::What;
+use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::execution::{CancelledBy, Notify, Outcome, Scope, Status};
 use dogwatch::core::id::{DedupeKey, ExecutionId, ItemId, LeaseId};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::node::{Beat, Bury, ForgetNode};
 use dogwatch::core::ledger::session::{
-    Accept, Adopt, Allowance, Append, Cancel, Claimed, Commit, Compact, Complete, DoneItem,
-    FailItem, HomeLost, LeaseItem, Overdue, Release, Released, Renew, Retry, Started, Token, Why,
+    Accept, Accepted, Adopt, Allowance, Append, Cancel, Claimed, Commit, Compact, Complete,
+    DoneItem, FailItem, HomeLost, LeaseItem, Overdue, Release, Released, Renew, Retry, Started,
+    Token, Why,
 };
 use dogwatch::core::limits::{
     ATTEMPTS_MAX, BACKOFF_FIRST_MS, CROWD_ATTEMPTS_MAX, DEDUPE_KEYS_MAX, LEASE_MS,
@@ -388,7 +389,26 @@ fn an_edit_of_an_unknown_message_is_ignored() {
     let incoming = bench.incoming("e", What::Edit { of, text: "new".into() });
     let accept = Accept { session: session(), incoming, chain: bench.allowance };
     let ignored = bench.run(&accept).unwrap();
-    assert_eq!(ignored, dogwatch::core::ledger::session::Accepted::Ignored);
+    assert_eq!(ignored, Accepted::Ignored);
+}
+
+#[test]
+fn what_only_goes_on_with_a_conversation_begins_none() {
+    let mut bench = Bench::new();
+    let reply = |bench: &Bench, key: &str| {
+        let mut incoming = bench.incoming(key, What::Message { text: "and now?".into() });
+        incoming.continues = true;
+        incoming
+    };
+    let ignored = reply(&bench, "m1");
+    assert_eq!(bench.accept(ignored.clone()), Ok(Accepted::Ignored));
+    assert_eq!(bench.try_claim("a"), Err::<Claimed, _>(Refusal::Idle));
+    bench.say("hello");
+    // What was ignored is not known: its other copy, which names the bot, is taken.
+    assert_eq!(bench.accept(Incoming { continues: false, ..ignored }), Ok(Accepted::New(2)));
+    let taken = reply(&bench, "m2");
+    assert_eq!(bench.accept(taken.clone()), Ok(Accepted::New(3)));
+    assert_eq!(bench.accept(taken), Ok(Accepted::Duplicate(3)));
 }
 
 #[test]

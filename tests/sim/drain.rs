@@ -64,6 +64,7 @@ impl World {
                     principal: Principal::new(who).unwrap(),
                     address: Address { surface: "sim".into(), thread: session.to_string() },
                     source_at: self.now(),
+                    continues: false,
                 };
                 self.accept(&session, &incoming);
             }

@@ -37,6 +37,7 @@ impl World {
             principal: Principal::new(who).unwrap(),
             address: Address { surface: "sim".into(), thread: session.to_string() },
             source_at: Timestamp::from_ms(self.now().as_ms() - back_ms),
+            continues: false,
         }
     }
 

@@ -331,6 +331,7 @@ impl Bot {
             principal: principal(),
             address: ChatName::new(chat).unwrap().address(),
             source_at: self.clock.now(),
+            continues: false,
         };
         let desk = self.desk();
         patiently(self, "an accept", desk.accept(&session(chat), incoming)).await

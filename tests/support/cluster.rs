@@ -467,6 +467,7 @@ impl Cluster {
             principal: principal(),
             address: ChatName::new(chat).unwrap().address(),
             source_at: self.clock.now(),
+            continues: false,
         };
         let desk = FrontDesk(Arc::clone(self.nodes[no].engine()));
         let chat = session(chat);

@@ -54,7 +54,7 @@ pub enum Accepted {
     Late(Seq),
     /// It changed or withdrew an unread message.
     Changed(Seq),
-    /// It is about a message that nobody knows.
+    /// It is about a message that nobody knows, or would go on with what never began.
     Ignored,
 }
 
@@ -139,6 +139,9 @@ impl Accept {
 
     fn message(&self, rows: &mut Working, now: Timestamp, text: &str) -> Result<Accepted, Refusal> {
         let head = rows.head();
+        if self.incoming.continues && head.arrivals == 0 {
+            return Ok(Accepted::Ignored);
+        }
         let late = head.stopped_until.is_some_and(|until| self.incoming.source_at <= until);
         if late && head.open.is_none() {
             return Ok(self.late(rows, now, text));

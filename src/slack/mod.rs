@@ -1,0 +1,71 @@
+//! Slack: people talk to the bot in threads. Owns what is Slack's own: its wire, its words, its
+//! limits. Must not know turns or executions: what people say goes to the desk, and only the outbox
+//! posts.
+
+pub mod place;
+pub mod web;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use secrecy::SecretString;
+
+/// Where Slack's Web API is.
+pub const API: &str = "https://slack.com/api/";
+
+/// How Slack is reached, and who is heard where.
+#[derive(Clone)]
+pub struct Settings {
+    /// Everything before the name of a method, with its last slash; [`API`] but in tests.
+    pub api: String,
+    /// `xoxb-…`: posts and reads.
+    pub bot_token: SecretString,
+    /// How events come.
+    pub ingress: Ingress,
+    /// What starts a conversation in a channel that is not in `channels`.
+    pub mode: Mode,
+    /// Likewise, by channel id.
+    pub channels: BTreeMap<String, Mode>,
+    /// Other bots that are heard, by the id of their user or bot.
+    pub bots: Vec<String>,
+}
+
+/// How events come.
+#[derive(Clone)]
+pub enum Ingress {
+    /// By connections that the bot opens.
+    Socket {
+        /// `xapp-…`: opens them.
+        app_token: SecretString,
+        /// How many at once, 1 to 10.
+        connections: u8,
+    },
+    /// By signed requests to the bot's server.
+    Http {
+        /// Signs them.
+        signing_secret: SecretString,
+    },
+}
+
+/// What is heard in a channel. In a direct message everything is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Only what names the bot.
+    Mention,
+    /// What names the bot starts a conversation, and everything in its thread goes on with it.
+    #[default]
+    Thread,
+    /// Every message starts a conversation or goes on with one.
+    All,
+}
+
+impl fmt::Debug for Settings {
+    /// Without its secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("mode", &self.mode)
+            .field("channels", &self.channels)
+            .field("bots", &self.bots)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! Slack's Web API: one call is one try. Owns its deadlines and what its answers mean. Must not
+//! know what is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Client, Response, StatusCode, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::core::limits::{
+    SLACK_ANSWER_BYTES_MAX, SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_LIMITED_MS,
+};
+use crate::ports::Clock;
+
+/// Why a call has no answer that can be used. None of these holds a URL, a token or a body.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// Slack said no: nothing was done.
+    #[error("Slack refused {method}: {error}{}", scope_words(needed.as_deref()))]
+    Refused {
+        /// Which method.
+        method: &'static str,
+        /// Slack's word for it, such as `channel_not_found`.
+        error: String,
+        /// The scope that is missing, for `missing_scope`.
+        needed: Option<String>,
+    },
+    /// Too many calls: nothing was done.
+    #[error("Slack limits {method} for {after_ms} ms")]
+    Limited {
+        /// Which method.
+        method: &'static str,
+        /// Not before.
+        after_ms: u64,
+    },
+    /// It was not reached: nothing was done.
+    #[error("Slack was not reached for {method}: {what}")]
+    Unreached {
+        /// Which method.
+        method: &'static str,
+        /// What was seen.
+        what: String,
+    },
+    /// It was asked and gave no answer that can be read: it may have been done.
+    #[error("nobody knows whether Slack did {method}: {what}")]
+    Unknown {
+        /// Which method.
+        method: &'static str,
+        /// What was seen.
+        what: String,
+    },
+}
+
+fn scope_words(needed: Option<&str>) -> String {
+    needed.map(|scope| format!(" (it needs the scope {scope})")).unwrap_or_default()
+}
+
+/// Why there is no client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WebError {
+    /// Tokens would go to a place that may not have them.
+    #[error("[slack] api must be an https URL, or http on this machine, and end in /")]
+    Api,
+    /// No TLS.
+    #[error("the HTTP client cannot be made: {0}; are the system's certificates installed?")]
+    Client(String),
+}
+
+/// The Web API.
+pub struct Web {
+    http: Client,
+    api: Url,
+    clock: Arc<dyn Clock>,
+}
+
+impl Web {
+    /// Does not connect.
+    pub fn new(api: &str, clock: Arc<dyn Clock>) -> Result<Self, WebError> {
+        let api = Url::parse(api).map_err(|_| WebError::Api)?;
+        let here = api.host_str().is_some_and(|host| {
+            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        });
+        let fine = api.scheme() == "https" || (api.scheme() == "http" && here);
+        if !fine || !api.path().ends_with('/') || api.query().is_some() {
+            return Err(WebError::Api);
+        }
+        // A redirect would carry the token along.
+        let http = Client::builder()
+            .connect_timeout(Duration::from_millis(SLACK_CONNECT_MS))
+            .redirect(reqwest::redirect::Policy::none())
+            .tcp_nodelay(true);
+        let http = if here { http.no_proxy() } else { http };
+        let http = http.build().map_err(|error| WebError::Client(error.to_string()))?;
+        Ok(Self { http, api, clock })
+    }
+
+    /// Asks once. `body` is an object; the answer is Slack's, with `ok: true`.
+    ///
+    /// # Errors
+    /// All but [`CallError::Unknown`] mean that nothing was done.
+    pub async fn call(
+        &self,
+        token: &SecretString,
+        method: &'static str,
+        body: &Value,
+    ) -> Result<Value, CallError> {
+        let until = self.clock.now().plus_ms(SLACK_CALL_MS);
+        tokio::select! {
+            answer = self.ask(token, method, body) => answer,
+            () = self.clock.sleep_until(until) => Err(CallError::Unknown {
+                method,
+                what: format!("no answer for {SLACK_CALL_MS} ms"),
+            }),
+        }
+    }
+
+    async fn ask(
+        &self,
+        token: &SecretString,
+        method: &'static str,
+        body: &Value,
+    ) -> Result<Value, CallError> {
+        let Ok(url) = self.api.join(method) else {
+            return Err(CallError::Unreached { method, what: "no such method".to_owned() });
+        };
+        let request = self.http.post(url).bearer_auth(token.expose_secret()).json(body);
+        let response = request.send().await.map_err(|error| unsent(method, &error))?;
+        let status = response.status();
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(CallError::Limited { method, after_ms: after_ms(&response) });
+        }
+        if !status.is_success() {
+            return Err(CallError::Unknown { method, what: format!("HTTP {}", status.as_u16()) });
+        }
+        let bytes = whole(response).await.map_err(|what| CallError::Unknown { method, what })?;
+        judge(method, &bytes)
+    }
+}
+
+fn unsent(method: &'static str, error: &reqwest::Error) -> CallError {
+    if error.is_connect() || error.is_builder() {
+        let what = "no connection: is the network there, and are the system's certificates?";
+        CallError::Unreached { method, what: what.to_owned() }
+    } else {
+        CallError::Unknown { method, what: "the connection broke".to_owned() }
+    }
+}
+
+fn after_ms(response: &Response) -> u64 {
+    let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let seconds = seconds.and_then(|text| text.trim().parse::<u64>().ok());
+    seconds.map_or(SLACK_LIMITED_MS, |seconds| seconds.saturating_mul(1_000))
+}
+
+async fn whole(mut response: Response) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if bytes.len() + chunk.len() <= SLACK_ANSWER_BYTES_MAX => {
+                bytes.extend_from_slice(&chunk);
+            }
+            Ok(Some(_)) => return Err(format!("more than {SLACK_ANSWER_BYTES_MAX} bytes")),
+            Ok(None) => return Ok(bytes),
+            Err(_) => return Err("the answer broke off".to_owned()),
+        }
+    }
+}
+
+/// Slack answers 200 also when it refuses.
+fn judge(method: &'static str, bytes: &[u8]) -> Result<Value, CallError> {
+    let unknown = |what: &str| CallError::Unknown { method, what: what.to_owned() };
+    let answer: Value =
+        serde_json::from_slice(bytes).map_err(|_| unknown("the answer is not JSON"))?;
+    match answer.get("ok").and_then(Value::as_bool) {
+        Some(true) => Ok(answer),
+        Some(false) => Err(refused(method, &answer)),
+        None => Err(unknown("the answer does not say whether it is ok")),
+    }
+}
+
+fn refused(method: &'static str, answer: &Value) -> CallError {
+    let word = |key: &str| answer.get(key).and_then(Value::as_str).and_then(plain);
+    let error = word("error").unwrap_or_else(|| "no reason given".to_owned());
+    match error.as_str() {
+        // Two spellings of one thing.
+        "ratelimited" | "rate_limited" => CallError::Limited { method, after_ms: SLACK_LIMITED_MS },
+        // Slack's own faults: it may have been done before they happened.
+        "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" => {
+            CallError::Unknown { method, what: error }
+        }
+        _ => CallError::Refused { method, error, needed: word("needed") },
+    }
+}
+
+/// Only what looks like one of Slack's own words is shown to people or logged.
+fn plain(text: &str) -> Option<String> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "_:,.-".contains(c);
+    (!text.is_empty() && text.len() <= 100 && text.chars().all(fine)).then(|| text.to_owned())
+}
