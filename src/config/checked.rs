@@ -17,7 +17,7 @@ use super::secret::SecretRef;
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents,
+    OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents, slack,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
@@ -98,7 +98,7 @@ impl Checking<'_> {
     }
 
     /// A secret that is sent as the value of a header.
-    fn secret(&mut self, key: &str, given: &SecretRef) -> Option<SecretString> {
+    pub(super) fn secret(&mut self, key: &str, given: &SecretRef) -> Option<SecretString> {
         let secret = given.fetch(&self.base, self.lookup).and_then(|secret| {
             match HeaderValue::from_str(secret.expose_secret()) {
                 Ok(_) => Ok(secret),
@@ -161,6 +161,7 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         limits,
         console: console(&raw.console, &data_dir, checking),
         http: http(&raw.http, checking),
+        slack: slack::slack(raw.slack.as_ref(), checking),
         log: log(&raw.log, &data_dir, checking),
         agent,
         agents,

@@ -2,6 +2,7 @@
 //! defaults and errors. Must not know who uses a value: `app.rs` maps it onto each room's own
 //! `Settings`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ mod problem;
 mod raw;
 mod report;
 mod secret;
+mod slack;
 mod source;
 
 pub use environment::{Lookup, of_process};
@@ -45,6 +47,8 @@ pub struct Config {
     pub console: ConsoleConfig,
     /// `dogwatch serve`.
     pub http: HttpConfig,
+    /// Slack, where it is asked for.
+    pub slack: Option<SlackConfig>,
     /// The log.
     pub log: LogConfig,
     /// Name of the agent that answers; it is one of `agents`.
@@ -177,6 +181,53 @@ pub struct HttpConfig {
     pub drain_ms: u64,
 }
 
+/// How events of Slack come.
+#[derive(Debug, Clone)]
+pub enum SlackIngress {
+    /// By connections that dogwatch opens.
+    Socket {
+        /// Opens them.
+        app_token: SecretString,
+        /// How many at once.
+        connections: u8,
+    },
+    /// By signed requests to its server.
+    Http {
+        /// Signs them.
+        signing_secret: SecretString,
+    },
+}
+
+/// What is heard in a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlackMode {
+    /// Only what names the bot.
+    Mention,
+    /// What names the bot, and then everything in that thread.
+    Thread,
+    /// Every message.
+    All,
+}
+
+/// Slack.
+#[derive(Debug, Clone)]
+pub struct SlackConfig {
+    /// Everything before the name of a method; https, or this machine.
+    pub api: String,
+    /// Posts and reads.
+    pub bot_token: SecretString,
+    /// How events come.
+    pub ingress: SlackIngress,
+    /// What is heard in channels that are not in `channels`.
+    pub mode: SlackMode,
+    /// What is heard in a channel, by its id.
+    pub channels: BTreeMap<String, SlackMode>,
+    /// Other bots that are heard, by their ids.
+    pub bots: Vec<String>,
+    /// People of other companies who are heard, by their ids.
+    pub guests: Vec<String>,
+}
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -241,6 +292,13 @@ impl Config {
         match &self.store {
             StoreConfig::Sqlite { .. } => {}
             StoreConfig::Redis { url, .. } => secrets.extend([url.clone()]),
+        }
+        if let Some(slack) = &self.slack {
+            secrets.push(slack.bot_token.clone());
+            secrets.push(match &slack.ingress {
+                SlackIngress::Socket { app_token, .. } => app_token.clone(),
+                SlackIngress::Http { signing_secret } => signing_secret.clone(),
+            });
         }
         secrets
     }

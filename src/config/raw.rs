@@ -31,6 +31,8 @@ pub(super) struct RawConfig {
     pub(super) console: RawConsole,
     /// The server of `dogwatch serve`.
     pub(super) http: RawHttp,
+    /// Slack; without this table it is off.
+    pub(super) slack: Option<RawSlack>,
     /// What dogwatch writes about itself.
     pub(super) log: RawLog,
 }
@@ -173,6 +175,54 @@ pub(super) struct RawHttp {
     pub(super) token: Option<SecretRef>,
     /// Milliseconds between saying "not ready" and handing over.
     pub(super) drain_ms: Option<i64>,
+}
+
+/// How events of Slack come.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawSlackIngress {
+    /// By connections that dogwatch opens.
+    Socket,
+    /// By signed requests to its server.
+    Http,
+}
+
+/// What is heard in a channel.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawSlackMode {
+    /// Only what names the bot.
+    Mention,
+    /// What names the bot, and then everything in that thread.
+    Thread,
+    /// Every message.
+    All,
+}
+
+/// `[slack]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawSlack {
+    /// Posts and reads: `xoxb-…`.
+    pub(super) bot_token: Option<SecretRef>,
+    /// How events come.
+    pub(super) ingress: Option<RawSlackIngress>,
+    /// Opens connections: `xapp-…`.
+    pub(super) app_token: Option<SecretRef>,
+    /// How many connections at once.
+    pub(super) connections: Option<i64>,
+    /// Signs requests.
+    pub(super) signing_secret: Option<SecretRef>,
+    /// What is heard in channels that are not in `channels`.
+    pub(super) mode: Option<RawSlackMode>,
+    /// What is heard in a channel, by its id.
+    pub(super) channels: BTreeMap<String, RawSlackMode>,
+    /// Other bots that are heard, by their ids.
+    pub(super) bots: Vec<String>,
+    /// People of other companies who are heard, by their ids.
+    pub(super) guests: Vec<String>,
+    /// Everything before the name of a method.
+    pub(super) api: Option<String>,
 }
 
 /// How log lines look.

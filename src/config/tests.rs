@@ -12,6 +12,9 @@ fn environment(name: &str) -> Option<String> {
         "HOME" => Some("/home/ada".into()),
         "OPENAI_API_KEY" => Some("sk-from-env".into()),
         "DOGWATCH_HTTP_TOKEN" => Some("http-from-env".into()),
+        "SLACK_BOT_TOKEN" => Some("xoxb-from-env".into()),
+        "SLACK_APP_TOKEN" => Some("xapp-from-env".into()),
+        "SLACK_SIGNING_SECRET" => Some("signing-from-env".into()),
         "GATEWAY_KEY" => Some("gateway-from-env".into()),
         _ => None,
     }
@@ -47,9 +50,9 @@ fn errors(config: &str) -> String {
     Files::new(config).errors()
 }
 
-/// The text with every `#key = value` line made a key.
+/// The text with every `#key = value` line made a key, and every `#[table]` a table.
 fn uncommented(text: &str) -> String {
-    let key = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase());
+    let key = |line: &str| line.starts_with(|c: char| c.is_ascii_lowercase() || c == '[');
     text.lines()
         .map(|line| match line.strip_prefix('#') {
             Some(rest) if key(rest) => rest,
@@ -116,7 +119,10 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
     let config = files.load().unwrap_or_else(|error| panic!("{error}"));
     let secrets = config.secrets();
     let held: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
-    assert_eq!(held, ["http-from-env", "sk-from-env", "gateway-from-env"]);
+    assert_eq!(
+        held,
+        ["http-from-env", "sk-from-env", "gateway-from-env", "xoxb-from-env", "xapp-from-env"]
+    );
     assert_eq!(config.data_dir, Path::new("/var/lib/dogwatch"));
     assert!(!format!("{config:?}").contains("from-env"));
 }
@@ -126,6 +132,8 @@ fn missing(schema: &Value, written: &toml::Table) -> Vec<String> {
     let sections = &schema["$defs"];
     let mut missing = Vec::new();
     for (name, property) in schema["properties"].as_object().unwrap() {
+        // What may be absent stands in a list, before "null".
+        let property = property.get("anyOf").map_or(property, |any| &any[0]);
         let section = property["$ref"].as_str().and_then(|r| r.rsplit('/').next());
         let keys = section.map_or(&Value::Null, |section| &sections[section]["properties"]);
         match written.get(name) {
@@ -139,6 +147,30 @@ fn missing(schema: &Value, written: &toml::Table) -> Vec<String> {
         }
     }
     missing
+}
+
+#[test]
+fn slack_is_off_without_its_table_and_says_what_it_needs() {
+    assert!(Files::new("").load().unwrap().slack.is_none());
+    let config = "[slack]\nbot_token = { env = \"SLACK_BOT_TOKEN\" }\n";
+    let http = "ingress = \"http\"\nsigning_secret = { env = \"SLACK_SIGNING_SECRET\" }\n";
+    let slack = Files::new(&format!("{config}{http}")).load().unwrap().slack.unwrap();
+    let SlackIngress::Http { signing_secret } = &slack.ingress else { panic!("{slack:?}") };
+    assert_eq!(signing_secret.expose_secret(), "signing-from-env");
+    assert_eq!((slack.mode, slack.api.as_str()), (SlackMode::Thread, "https://slack.com/api/"));
+    let app = "app_token = { env = \"SLACK_APP_TOKEN\" }\n";
+    for (mistake, said) in [
+        (String::new(), "slack.app_token"),
+        (format!("{app}channels = {{ general = \"all\" }}\n"), "not the id of a channel"),
+        (format!("{app}bots = [\"deploybot\"]\n"), "not an id of Slack's"),
+        (format!("{app}connections = 11\n"), "Allowed: 1 to 10."),
+        (format!("{app}api = \"http://slack.example.com/api/\"\n"), "cannot be there"),
+        ("app_token = { env = \"SLACK_BOT_TOKEN\" }\n".into(), "does not begin with xapp-"),
+    ] {
+        let errors = errors(&format!("{config}{mistake}"));
+        assert!(errors.contains(said), "{said}: {errors}");
+        assert!(!errors.contains("from-env"), "{errors}");
+    }
 }
 
 #[test]
