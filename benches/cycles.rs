@@ -80,6 +80,7 @@ impl Lab {
             timeout_ms: 60_000,
             home: Home::Spool(SpoolId::new("spool").unwrap()),
             boot: self.boot.clone(),
+            shown: false,
         };
         let execution = self.ledger.run(&register).await.unwrap().id;
         let body = Body::Model {

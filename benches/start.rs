@@ -89,6 +89,7 @@ fn over(no: usize) -> Execution {
         model: ModelReceipt::Fate(Fate::Waived),
         human: HumanReceipt::None,
         late: vec![],
+        shown: false,
     }
 }
 

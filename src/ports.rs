@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
-use crate::core::execution::{Address, Outcome, PostSort};
+use crate::core::execution::{Address, Execution, Outcome, PostSort};
 use crate::core::id::{ExecutionId, ItemId, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
@@ -191,6 +191,21 @@ pub enum ChannelError {
     },
 }
 
+/// How an execution stands, for a message that shows it from its start to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// The idempotency key of this posting of it.
+    pub item: ItemId,
+    /// The session it is of.
+    pub session: SessionId,
+    /// The execution as it is now.
+    pub execution: Execution,
+    /// What posting it answered, where it is to be made final; `None` to post it.
+    pub posted: Option<String>,
+    /// An earlier try had an unknown outcome: it may be there already.
+    pub may_repeat: bool,
+}
+
 /// What a person sees of a turn while it runs. Lossy, never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,6 +249,15 @@ pub trait Channel: Send + Sync + 'static {
     /// outbox, for another node or for later. Asked often; must return at once.
     fn reaches(&self, _address: &Address) -> bool {
         true
+    }
+    /// Does a message show how each execution stands?
+    fn shows(&self) -> bool {
+        false
+    }
+    /// Posts that message, or makes it final. The reference says where it is.
+    fn show(&self, _card: Card) -> BoxFuture<'_, Result<String, ChannelError>> {
+        let what = "executions are not shown here".to_owned();
+        Box::pin(std::future::ready(Err(ChannelError::Never { what })))
     }
     /// Shows what happens. Must return at once.
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress);

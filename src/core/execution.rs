@@ -1,6 +1,8 @@
 //! Background work: its states, its outcome, its homes. Owns the words for how work ends.
 //! Must not know how a process is run or where a record is kept.
 
+use std::ops::Not;
+
 use serde::{Deserialize, Serialize};
 
 use super::id::{
@@ -304,4 +306,7 @@ pub struct Execution {
     pub human: HumanReceipt,
     /// Reports after the end.
     pub late: Vec<LateFact>,
+    /// A message where its posts go shows how it stands, from its start to its end.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub shown: bool,
 }

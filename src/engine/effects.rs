@@ -24,6 +24,8 @@ pub(super) struct At<'a> {
     pub(super) token: &'a Token,
     pub(super) entry: EntryNo,
     pub(super) call: u32,
+    /// What it starts is shown where its posts go.
+    pub(super) shown: bool,
 }
 
 /// A result, and the execution whose completion it brings.
@@ -78,6 +80,7 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
         timeout_ms: start.timeout_seconds * 1_000,
         home: engine.home.clone(),
         boot: engine.boot(),
+        shown: at.shown,
     };
     let registered = match engine.ledger.run(&register).await {
         Ok(registered) => registered,

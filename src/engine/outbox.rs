@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Engine, nodes, watcher};
-use crate::core::execution::{Address, Home, PostSort};
+use super::{Engine, LedgerError, nodes, watcher};
+use crate::core::execution::{Address, Execution, Home, PostSort};
 use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
-use crate::core::ledger::row::{Errand, Item, RowType};
+use crate::core::ledger::row::{Errand, Item, ItemState, RowType};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
 use crate::core::limits::{
@@ -14,7 +14,7 @@ use crate::core::limits::{
 };
 use crate::core::time::Timestamp;
 use crate::failpoint;
-use crate::ports::{ChannelError, Member, Post};
+use crate::ports::{Card, Channel, ChannelError, Member, Post};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
 const SETTLE_TRIES_MAX: u32 = 5;
@@ -116,7 +116,9 @@ enum Place {
 impl Elsewhere {
     fn of(item: &Item) -> Option<Self> {
         let place = match &item.errand {
-            Errand::Post { address, .. } => Place::Address(address.clone()),
+            Errand::Post { address, .. } | Errand::Show { address, .. } => {
+                Place::Address(address.clone())
+            }
             Errand::Kill { spool: Some(spool), .. } => Place::Spool(spool.clone()),
             Errand::Kill { spool: None, .. } => return None,
         };
@@ -181,6 +183,9 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         Errand::Post { address, text, sort } => {
             post(engine, session, &item, (address, text, *sort)).await
         }
+        Errand::Show { address, execution, of } => {
+            show(engine, session, &item, (address, execution, of.as_ref())).await
+        }
         Errand::Kill { execution, spool } => kill(engine, session, execution, spool.as_ref()).await,
     };
     let (session, item_id) = (session.clone(), id.clone());
@@ -217,10 +222,7 @@ async fn post(
     what: (&Address, &str, PostSort),
 ) -> Result<String, ChannelError> {
     let (address, text, sort) = what;
-    let Some(channel) = engine.channel(&address.surface) else {
-        let what = format!("nobody serves {} here; it waits for a bot that does", address.surface);
-        return Err(ChannelError::Retry { what, after_ms: BACKOFF_MS_MAX });
-    };
+    let channel = serving(engine, address)?;
     let post = Post {
         item: item.id.clone(),
         session: session.clone(),
@@ -233,6 +235,49 @@ async fn post(
     let posted = channel.post(post).await;
     failpoint!("post.after");
     posted
+}
+
+fn serving<'a>(
+    engine: &'a Engine,
+    address: &Address,
+) -> Result<&'a Arc<dyn Channel>, ChannelError> {
+    engine.channel(&address.surface).ok_or_else(|| {
+        let what = format!("nobody serves {} here; it waits for a bot that does", address.surface);
+        ChannelError::Retry { what, after_ms: BACKOFF_MS_MAX }
+    })
+}
+
+/// The message of an execution: posted as it stands now, and made final where it was posted.
+async fn show(
+    engine: &Engine,
+    session: &SessionId,
+    item: &Item,
+    (address, id, of): (&Address, &ExecutionId, Option<&ItemId>),
+) -> Result<String, ChannelError> {
+    let channel = serving(engine, address)?;
+    let later = |error: LedgerError| {
+        let what = error.to_string();
+        ChannelError::Retry { what, after_ms: 0 }
+    };
+    let aggregate = Aggregate::Session(session.clone());
+    let keys: Vec<Key> = [Key::execution(id)].into_iter().chain(of.map(Key::item)).collect();
+    let rows = engine.ledger.read(&aggregate, &keys).await.map_err(|error| later(error.into()))?;
+    let mut rows = rows.iter().flatten();
+    let Some(execution) = rows.next().and_then(|row| Execution::of(row)).cloned() else {
+        return Err(ChannelError::Never { what: "its execution is forgotten".into() });
+    };
+    let posted = match (of, rows.next().and_then(|row| Item::of(row)).map(|item| &item.state)) {
+        (None, _) => None,
+        (Some(_), Some(ItemState::Done(receipt))) => Some(receipt.clone()),
+        // What was never posted needs no end.
+        (Some(_), _) => return Ok("not shown".into()),
+    };
+    failpoint!("post.before");
+    let (session, may_repeat) = (session.clone(), item.uncertain);
+    let card = Card { item: item.id.clone(), session, execution, posted, may_repeat };
+    let shown = channel.show(card).await;
+    failpoint!("post.after");
+    shown
 }
 
 /// A process that the ledger has ended is killed by the spool that holds it.

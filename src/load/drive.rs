@@ -241,6 +241,7 @@ impl Driver {
             timeout_ms: 60_000,
             home: self.home.clone(),
             boot: self.boot.clone(),
+            shown: false,
         }
     }
 }

@@ -295,6 +295,7 @@ fn execution(id: &str, state: State) -> Execution {
         model: ModelReceipt::None,
         human: HumanReceipt::None,
         late: vec![],
+        shown: false,
     }
 }
 

@@ -61,6 +61,7 @@ pub(super) struct Wish {
     pub(super) request: &'static str,
     pub(super) notify: Notify,
     pub(super) key: Option<&'static str>,
+    pub(super) shown: bool,
 }
 
 impl Bench {
@@ -337,6 +338,7 @@ pub(super) fn register(token: &Token, wish: &Wish) -> Register {
         timeout_ms: 20_000,
         home: spool(),
         boot: boot("a"),
+        shown: wish.shown,
     }
 }
 

@@ -49,7 +49,7 @@ fn fill_notices(bench: &mut Bench, token: &Token) {
     bench.putting_up = true;
     let mut call = 1;
     for _ in LIVE_PER_SESSION_MAX..NOTICES_UNREAD_AND_LIVE_MAX {
-        let wish = Wish { call, ..Wish::default() };
+        let wish = Wish { call, shown: true, ..Wish::default() };
         let id = match bench.try_register(token, &wish) {
             Ok(registered) => registered.id,
             Err(Refusal::Cap { .. }) => break,
@@ -188,4 +188,41 @@ fn an_execution_with_all_its_late_facts_fits_a_row() {
         let report = Outcome { stdout, stderr, elapsed_ms, ..bare };
         bench.complete(&id, &report).unwrap();
     }
+}
+
+#[test]
+fn a_shown_execution_has_a_message_from_its_start_to_its_end() {
+    let mut bench = Bench::new();
+    bench.say("hello");
+    let token = bench.claim("a");
+    let wish = Wish { shown: true, key: Some("deploy"), ..Wish::default() };
+    let first = bench.start(&token, &wish);
+    let second = bench.start(&token, &Wish { call: 1, ..wish });
+    let third = bench.start(&token, &Wish { call: 2, key: None, ..wish });
+    let silent = bench.start(&token, &Wish { call: 3, ..Wish::default() });
+    // One line: what ended its predecessor comes before it, and the answer after all.
+    bench.answer(&token, "started");
+    bench.commit(&token).unwrap();
+    bench.complete(&third, &outcome(Status::Completed, "exit 0")).unwrap();
+    bench.complete(&third, &outcome(Status::Failed, "again")).unwrap();
+    bench.complete(&silent, &outcome(Status::Completed, "exit 0")).unwrap();
+    bench.stop(Scope::All);
+    let mut at = format!("show/{first}");
+    let mut line = vec![at.clone()];
+    while let Some(next) = bench.item(&at).unwrap().next {
+        at = next.to_string();
+        line.push(at.clone());
+    }
+    let wanted = [
+        format!("show/{first}"),
+        format!("finish/{first}"),
+        format!("show/{second}"),
+        format!("show/{third}"),
+        "post/1/0".to_owned(),
+        format!("finish/{third}"),
+        format!("finish/{second}"),
+    ];
+    assert_eq!(line, wanted);
+    assert!(bench.item(&format!("show/{silent}")).is_none());
+    assert!(bench.item(&format!("finish/{silent}")).is_none());
 }

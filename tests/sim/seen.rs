@@ -8,7 +8,7 @@ use dogwatch::core::id::{ClaimId, EntryNo, ExecutionId, SessionId, TurnNo};
 use dogwatch::core::ledger::Key;
 use dogwatch::core::ledger::audit::Snapshot;
 use dogwatch::core::ledger::row::{
-    Chain, Errand, Head, Inbox, Item, ItemState, RowType, Turn, TurnState, Unread,
+    Chain, Head, Inbox, Item, ItemState, RowType, Turn, TurnState, Unread,
 };
 use dogwatch::core::limits::{LEASE_MS, START_MS_MAX};
 use dogwatch::core::transcript::{Body, Entry, Origin};
@@ -226,10 +226,7 @@ impl Seen {
 }
 
 fn line_of(item: &Item) -> Option<String> {
-    match &item.errand {
-        Errand::Post { address, .. } => Some(format!("{}/{}", address.surface, address.thread)),
-        Errand::Kill { .. } => None,
-    }
+    item.errand.address().map(|address| format!("{}/{}", address.surface, address.thread))
 }
 
 pub(super) fn over(item: &Item) -> bool {

@@ -268,6 +268,7 @@ fn execution(state: State, notify: Notify) -> Execution {
         model: ModelReceipt::None,
         human: HumanReceipt::None,
         late: vec![],
+        shown: false,
     }
 }
 
@@ -361,6 +362,7 @@ fn items() -> Vec<(&'static str, Row)> {
     };
     let post = |sort| Errand::Post { address: address(), text: "done".into(), sort };
     let kill = |spool| Errand::Kill { execution: id!(ExecutionId, "1"), spool };
+    let show = |of| Errand::Show { address: address(), execution: id!(ExecutionId, "1"), of };
     let leased = ItemState::Leased {
         lease: id!(LeaseId, "01LEASE"),
         boot: id!(BootId, "01BOOT"),
@@ -373,5 +375,7 @@ fn items() -> Vec<(&'static str, Row)> {
         ("item_failure", item(post(PostSort::Failure), ItemState::Dead("48 hours".into()))),
         ("item_kill", item(kill(Some(id!(SpoolId, "01SPOOL"))), ItemState::Pending)),
         ("item_kill_process", item(kill(None), ItemState::Pending)),
+        ("item_show", item(show(None), ItemState::Done("slack:C2/1700000000.000200".into()))),
+        ("item_finish", item(show(Some(id!(ItemId, "show/1"))), ItemState::Pending)),
     ]
 }

@@ -182,6 +182,7 @@ pub(crate) fn execution(id: &str, name: &str, state: State) -> Execution {
         model: ModelReceipt::None,
         human: HumanReceipt::None,
         late: Vec::new(),
+        shown: false,
     }
 }
 

@@ -54,6 +54,7 @@ fn ended(name: &str, outcome: Outcome) -> Execution {
         model: ModelReceipt::None,
         human: HumanReceipt::None,
         late: Vec::new(),
+        shown: false,
     }
 }
 

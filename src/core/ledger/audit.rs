@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::key::Key;
-use super::row::{Errand, Head, Inbox, Item, ItemState, Live, Recent, Row, RowType, Tails, Turn};
+use super::row::{Head, Inbox, Item, ItemState, Live, Recent, Row, RowType, Tails, Turn};
 use super::working::wake_at;
 use crate::core::arrival::{Arrival, Body, Standing};
 use crate::core::execution::{Execution, Fate, ModelReceipt, State};
@@ -303,7 +303,7 @@ impl<'a> View<'a> {
         let mut heads: BTreeMap<String, u32> = BTreeMap::new();
         let mut lines: BTreeSet<String> = BTreeSet::new();
         for item in self.rows.values().filter_map(Item::of) {
-            let Errand::Post { address, .. } = &item.errand else { continue };
+            let Some(address) = item.errand.address() else { continue };
             let to = format!("{}/{}", address.surface, address.thread);
             match item.state {
                 ItemState::Pending | ItemState::Leased { .. } => {

@@ -129,7 +129,7 @@ fn of_execution(execution: &Execution) -> Vec<(Index, u64)> {
 
 fn of_item(item: &Item) -> Vec<(Index, u64)> {
     let index = match item.errand {
-        Errand::Post { .. } => Index::Outbox,
+        Errand::Post { .. } | Errand::Show { .. } => Index::Outbox,
         Errand::Kill { .. } => Index::Relay,
     };
     match (&item.state, item.at) {

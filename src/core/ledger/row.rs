@@ -230,6 +230,15 @@ pub enum Errand {
         /// What sort.
         sort: PostSort,
     },
+    /// The message that shows how an execution stands: post it, or make it final.
+    Show {
+        /// Where.
+        address: Address,
+        /// Which.
+        execution: ExecutionId,
+        /// The item that posted it, where this one makes it final.
+        of: Option<ItemId>,
+    },
     /// End the process of an execution that the ledger has ended.
     Kill {
         /// Which.
@@ -237,6 +246,16 @@ pub enum Errand {
         /// In which spool; `None` where it lived in a process.
         spool: Option<SpoolId>,
     },
+}
+
+impl Errand {
+    /// Where people read it.
+    pub const fn address(&self) -> Option<&Address> {
+        match self {
+            Self::Post { address, .. } | Self::Show { address, .. } => Some(address),
+            Self::Kill { .. } => None,
+        }
+    }
 }
 
 /// How far an outbox item is.

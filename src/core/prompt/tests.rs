@@ -35,6 +35,7 @@ fn execution(n: u64, name: &str, state: State) -> Execution {
         model: ModelReceipt::None,
         human: HumanReceipt::None,
         late: Vec::new(),
+        shown: false,
     }
 }
 

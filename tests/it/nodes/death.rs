@@ -140,6 +140,7 @@ async fn in_process(cluster: &Cluster, node: usize, chat: &str, boot: &BootId) {
         timeout_ms: 3_000_000,
         home: Home::Process(boot.clone()),
         boot: boot.clone(),
+        shown: false,
     };
     cluster.nodes[node].engine().ledger().run(&register).await.unwrap();
     cluster.mind.thinks(plain);

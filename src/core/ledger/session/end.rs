@@ -34,10 +34,17 @@ pub(super) fn needs(have: &Working, id: &ExecutionId) -> Vec<Key> {
     keys.push(Key::chain(execution.chain));
     let ids = [name::kill(id), name::human(id), name::late(id), name::spent(execution.chain)];
     keys.extend(mail::needs(have, ids, [&execution.address]));
+    keys.extend(shown_needs(execution));
     if let ModelReceipt::Arrival(seq) = execution.model {
         keys.push(Key::arrival(seq));
     }
     keys
+}
+
+/// What making its message final must see, besides the end of its line.
+pub(super) fn shown_needs(execution: &Execution) -> Option<Key> {
+    let finish = name::finish(&execution.id).filter(|_| execution.shown)?;
+    Some(Key::item(&finish))
 }
 
 /// Ends an execution that is not over. First terminal state wins: callers have looked.
@@ -74,6 +81,9 @@ pub(super) fn end(rows: &mut Working, now: Timestamp, id: &ExecutionId, ending: 
             Home::Process(_) => None,
         };
         mail::kill(rows, now, id, spool);
+    }
+    if before.shown {
+        mail::finish(rows, now, &before);
     }
     if tell && let Some(ended) = rows.get::<Execution>(&key).cloned() {
         let letter = Letter {

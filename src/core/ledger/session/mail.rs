@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::core::execution::{Address, PostSort};
+use crate::core::execution::{Address, Execution, PostSort};
 use crate::core::id::{ExecutionId, ItemId, SpoolId};
 use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
 use crate::core::ledger::{Key, Working};
@@ -23,6 +23,12 @@ pub(super) mod name {
     }
     pub(crate) fn dead(turn: TurnNo) -> Option<ItemId> {
         id(format!("dead/{turn}"))
+    }
+    pub(crate) fn show(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("show/{execution}"))
+    }
+    pub(crate) fn finish(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("finish/{execution}"))
     }
     pub(crate) fn kill(execution: &ExecutionId) -> Option<ItemId> {
         id(format!("kill/{execution}"))
@@ -69,14 +75,40 @@ pub(super) struct Letter {
     pub(super) receipt_of: Option<ExecutionId>,
 }
 
-/// Puts a post at the end of its destination's line. An item that is there already stays as it is.
+/// Puts a post at the end of its destination's line.
 pub(super) fn post(rows: &mut Working, now: Timestamp, letter: Letter) {
-    let Some(id) = letter.id else { return };
+    let Letter { id, address, text, sort, receipt_of } = letter;
+    enqueue(rows, now, id, Errand::Post { address, text, sort }, receipt_of);
+}
+
+/// Posts the message that shows how an execution stands.
+pub(super) fn show(rows: &mut Working, now: Timestamp, execution: &Execution) {
+    let (address, id) = (execution.address.clone(), execution.id.clone());
+    let errand = Errand::Show { address, execution: id, of: None };
+    enqueue(rows, now, name::show(&execution.id), errand, None);
+}
+
+/// Makes that message final.
+pub(super) fn finish(rows: &mut Working, now: Timestamp, execution: &Execution) {
+    let (address, id) = (execution.address.clone(), execution.id.clone());
+    let errand = Errand::Show { address, execution: id, of: name::show(&execution.id) };
+    enqueue(rows, now, name::finish(&execution.id), errand, None);
+}
+
+/// An item that is there already stays as it is.
+fn enqueue(
+    rows: &mut Working,
+    now: Timestamp,
+    id: Option<ItemId>,
+    errand: Errand,
+    receipt_of: Option<ExecutionId>,
+) {
+    let (Some(id), Some(address)) = (id, errand.address()) else { return };
     let key = Key::item(&id);
     if rows.get::<Item>(&key).is_some() {
         return;
     }
-    let to = destination(&letter.address);
+    let to = destination(address);
     let tails: BTreeMap<String, ItemId> =
         rows.get::<Tails>(&Key::tails()).map(|t| t.0.clone()).unwrap_or_default();
     let before = tails.get(&to);
@@ -86,8 +118,7 @@ pub(super) fn post(rows: &mut Working, now: Timestamp, letter: Letter) {
         item.next = Some(id.clone());
     }
     let at = if before.is_some() { None } else { Some(now) };
-    let errand = Errand::Post { address: letter.address, text: letter.text, sort: letter.sort };
-    rows.put(key, item(&id, errand, now, at, letter.receipt_of));
+    rows.put(key, item(&id, errand, now, at, receipt_of));
     if let Some(tails) = rows.ensure::<Tails>(&Key::tails()) {
         tails.0.insert(to, id);
     }

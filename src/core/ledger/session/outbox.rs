@@ -82,7 +82,7 @@ impl Operation for LeaseItem {
         }
         if at.now.since_ms(item.created_at) > POST_MS_MAX {
             let why = match item.errand {
-                Errand::Post { .. } => "nobody took it for 48 hours",
+                Errand::Post { .. } | Errand::Show { .. } => "nobody took it for 48 hours",
                 // If its spool comes back, its next boot ends what the ledger has ended.
                 Errand::Kill { .. } => "its home is gone: nobody took it for 48 hours",
             };
@@ -227,7 +227,7 @@ fn finish(rows: &mut Working, now: Timestamp, item: &Item, state: ItemState) {
     {
         row.at = Some(now);
     }
-    if let Errand::Post { address, .. } = &item.errand
+    if let Some(address) = item.errand.address()
         && let Some(tails) = rows.edit::<Tails>(&Key::tails())
     {
         let to = destination(address);

@@ -11,7 +11,7 @@ use crate::core::ledger::row::{Chain, Holder, Inbox, Live, StartKey, Turn};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{LIVE_PER_SESSION_MAX, NOTICES_UNREAD_AND_LIVE_MAX, START_MS_MAX};
 
-use super::mail::name;
+use super::mail::{self, name};
 
 /// Records an execution of the turn that holds the lane.
 #[derive(Debug, Clone)]
@@ -38,6 +38,8 @@ pub struct Register {
     pub home: Home,
     /// The boot that attends to it.
     pub boot: BootId,
+    /// A message shows how it stands.
+    pub shown: bool,
 }
 
 /// What was recorded.
@@ -102,6 +104,7 @@ impl Register {
             model: ModelReceipt::None,
             human: if self.notify.tells_human() { HumanReceipt::Owed } else { HumanReceipt::None },
             late: vec![],
+            shown: self.shown,
         }
     }
 }
@@ -122,17 +125,22 @@ impl Operation for Register {
         keys.push(Key::turn(self.token.turn));
         keys.extend(open_turn_key(have));
         keys.extend(self.key.as_ref().map(Key::supersession));
-        if have.has(&Key::head()) {
-            keys.extend(self.next_id(have).as_ref().map(Key::execution));
-        }
+        // At once, or the end of a line would be known one load later.
+        keys.extend((self.shown || self.key.is_some()).then(Key::tails));
+        let id = if have.has(&Key::head()) { self.next_id(have) } else { None };
+        keys.extend(id.as_ref().map(Key::execution));
         if let Some(turn) = open_turn(have) {
             keys.push(Key::chain(turn.chain));
+            let show = id.as_ref().and_then(name::show).filter(|_| self.shown);
+            if show.is_some() {
+                keys.extend(mail::needs(have, [show], [&turn.address]));
+            }
         }
         if have.has(&Key::live())
             && let Some(older) = self.older(have)
         {
-            keys.extend([Key::execution(&older), Key::recent()]);
-            keys.extend(name::kill(&older).as_ref().map(Key::item));
+            keys.push(Key::recent());
+            keys.extend(end::needs(have, &older));
         }
         keys
     }
@@ -160,6 +168,9 @@ impl Operation for Register {
             end::end(rows, at.now, older, ending);
         }
         let execution = self.execution(&id, at, &turn, rows);
+        if self.shown {
+            mail::show(rows, at.now, &execution);
+        }
         rows.put(Key::execution(&id), execution);
         let request = self.request.clone();
         rows.put(self.start_key(), StartKey { execution: id.clone(), request, at: at.now });

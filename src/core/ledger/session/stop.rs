@@ -3,7 +3,7 @@
 
 use super::closing::close;
 use super::end::{self, Ending, settle};
-use super::mail::name;
+use super::mail::{self, name};
 use super::take::heard;
 use super::{carried_keys, entry_keys, open_turn, open_turn_key};
 use crate::core::arrival::Arrival;
@@ -70,10 +70,18 @@ impl Operation for Stop {
             let notices = inbox.notices.iter().filter(|_| all);
             keys.extend(notices.map(|unread| Key::arrival(unread.seq)));
         }
+        keys.extend((self.scope == Scope::All).then(Key::tails));
         if self.scope == Scope::All && have.has(&Key::live()) {
             for id in live(have) {
-                keys.push(Key::execution(&id));
+                let key = Key::execution(&id);
                 keys.extend(name::kill(&id).as_ref().map(Key::item));
+                if have.has(&key)
+                    && let Some(shown) = have.get::<Execution>(&key).filter(|one| one.shown)
+                {
+                    keys.extend(end::shown_needs(shown));
+                    keys.extend(mail::needs(have, [], [&shown.address]));
+                }
+                keys.push(key);
             }
         }
         keys.extend(entry_keys(from, entries));
