@@ -2,6 +2,7 @@
 //! limits. Must not know turns or executions: what people say goes to the desk, and only the outbox
 //! posts.
 
+mod card;
 pub mod place;
 pub mod web;
 

@@ -1,0 +1,109 @@
+//! The message that shows how a watcher stands: its name, since when, until when, a button to cancel
+//! it; in the end how it ended, and no button. Must not know how it is posted.
+
+use serde_json::{Value, json};
+
+use crate::core::envelope::human_line;
+use crate::core::execution::{Execution, Outcome, State, Status};
+use crate::core::time::span;
+
+/// What a press of the button says it is for. Its value is the execution's id.
+pub(super) const CANCEL: &str = "dogwatch_cancel";
+
+/// Longest name of a watcher in its message, in characters; the whole is in `watch__list`.
+const NAME_CHARS_MAX: usize = 80;
+
+/// A message in Slack's blocks.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Rendered {
+    /// For notifications and readers without blocks.
+    pub(super) text: String,
+    /// For everybody else.
+    pub(super) blocks: Value,
+}
+
+/// As it stands now.
+pub(super) fn render(execution: &Execution) -> Rendered {
+    match &execution.state {
+        State::Ended(outcome) => ended(execution, outcome),
+        State::Registered | State::Running => {
+            live(execution, ":hourglass_flowing_sand:", "runs", true)
+        }
+        State::Cancelling => live(execution, ":hourglass_flowing_sand:", "is being ended", false),
+    }
+}
+
+fn live(execution: &Execution, mark: &str, verb: &str, button: bool) -> Rendered {
+    let name = escape(&short(&execution.name));
+    let since = execution.started_at.unwrap_or(execution.registered_at).as_ms() / 1_000;
+    // Slack shows the time in each reader's own zone.
+    let context = format!(
+        "`{}` · since <!date^{since}^{{time}}|{since}> · at most {}",
+        escape(execution.id.as_str()),
+        span(execution.timeout_ms)
+    );
+    let text = format!("{mark} *{name}* {verb}");
+    let mut blocks = vec![section(&text), note(&context)];
+    if button {
+        blocks.push(
+            json!({ "type": "actions", "block_id": "dogwatch", "elements": [cancel(execution)] }),
+        );
+    }
+    Rendered { text: format!("{name} {verb}"), blocks: Value::Array(blocks) }
+}
+
+fn ended(execution: &Execution, outcome: &Outcome) -> Rendered {
+    let mark = match outcome.status {
+        Status::Completed => ":white_check_mark:",
+        Status::Failed => ":x:",
+        Status::TimedOut => ":alarm_clock:",
+        Status::Cancelled | Status::Superseded => ":no_entry_sign:",
+        Status::Lost => ":grey_question:",
+    };
+    let line = escape(&human_line(execution));
+    let context = format!("`{}`", escape(execution.id.as_str()));
+    let blocks = vec![section(&format!("{mark} {line}")), note(&context)];
+    Rendered { text: line, blocks: Value::Array(blocks) }
+}
+
+fn section(text: &str) -> Value {
+    json!({ "type": "section", "text": { "type": "mrkdwn", "text": text, "verbatim": true } })
+}
+
+fn note(text: &str) -> Value {
+    let element = json!({ "type": "mrkdwn", "text": text, "verbatim": true });
+    json!({ "type": "context", "elements": [element] })
+}
+
+/// Asked once more: at three in the morning a thumb slips.
+fn cancel(execution: &Execution) -> Value {
+    let plain = |text: &str| json!({ "type": "plain_text", "text": text });
+    json!({
+        "type": "button",
+        "action_id": CANCEL,
+        "text": plain("Cancel"),
+        "style": "danger",
+        "value": execution.id.as_str(),
+        "confirm": {
+            "title": plain("Cancel this watcher?"),
+            "text": plain("It is ended at once. What it has done so far stays done."),
+            "confirm": plain("Cancel it"),
+            "deny": plain("Let it run"),
+        },
+    })
+}
+
+fn short(name: &str) -> String {
+    if name.chars().count() <= NAME_CHARS_MAX {
+        return name.to_owned();
+    }
+    name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect()
+}
+
+/// The three characters that Slack gives a meaning, once.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests;
