@@ -1,6 +1,7 @@
 //! The one way in: arrivals and commands of people. Owns what a person hears when something is not
 //! taken. Must not know channels.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
@@ -11,15 +12,18 @@ use super::{Engine, LedgerError, effects, home};
 use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{CancelledBy, Execution, Scope, State};
 use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId};
-use crate::core::ledger::row::{Head, Inbox, Live, RowType, Tails, Turn};
-use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop};
-use crate::core::ledger::{Aggregate, Key, Refusal};
+use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, RowType, Tails, Turn};
+use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop, shown_by};
+use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
-use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView};
+use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, StoreError};
 
 /// The desk of an engine.
 pub struct FrontDesk(pub Arc<Engine>);
+
+/// Most executions of one home that are looked for at once.
+const AT_HOME_MAX: usize = 1_000;
 
 fn away(error: &LedgerError) -> DeskError {
     DeskError::Away(format!("{error}; nothing is lost by sending it again"))
@@ -125,16 +129,56 @@ impl FrontDesk {
         let keys: Vec<Key> = ids.0.iter().map(Key::execution).collect();
         let live = store.load(&aggregate, &keys).await?.rows;
         let live = live.iter().flatten().filter_map(Execution::of).cloned();
+        let live: Vec<Execution> = live.filter(home::is_live).collect();
+        let shown = self.shown(&aggregate, &live).await?;
         Ok(SessionView {
             turn,
             people: inbox.people.len(),
             notices: inbox.notices.len(),
             stopped: head.stopped,
             not_before: head.open.filter(|_| head.lane.is_none()).map(|_| head.not_before),
-            live: live.filter(home::is_live).collect(),
+            live,
             ended: effects::ended(&self.0, session).await?,
             unposted,
+            shown,
         })
+    }
+
+    /// Where the messages of these executions are.
+    async fn shown(
+        &self,
+        aggregate: &Aggregate,
+        live: &[Execution],
+    ) -> Result<BTreeMap<ExecutionId, String>, StoreError> {
+        let shown = live.iter().filter(|execution| execution.shown);
+        let named = shown.filter_map(|one| Some((one.id.clone(), shown_by(&one.id)?)));
+        let (ids, items): (Vec<_>, Vec<_>) = named.unzip();
+        if items.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let keys: Vec<Key> = items.iter().map(Key::item).collect();
+        let rows = self.0.ports.store.load(aggregate, &keys).await?.rows;
+        let posted = ids.into_iter().zip(rows).filter_map(|(id, row)| {
+            let item = row.as_ref().and_then(Item::of)?;
+            let ItemState::Done(receipt) = &item.state else { return None };
+            Some((id, receipt.clone()))
+        });
+        Ok(posted.collect())
+    }
+
+    async fn homes(&self) -> Result<Vec<SessionId>, StoreError> {
+        let index = Index::Home(self.0.home.clone());
+        let live = self.0.ports.store.members(&index, u64::MAX, None, AT_HOME_MAX).await?;
+        let mut sessions: Vec<SessionId> = live
+            .into_iter()
+            .filter_map(|member| match member.aggregate {
+                Aggregate::Session(session) => Some(session),
+                Aggregate::Node(_) => None,
+            })
+            .collect();
+        sessions.sort();
+        sessions.dedup();
+        Ok(sessions)
     }
 }
 
@@ -166,6 +210,10 @@ impl Desk for FrontDesk {
 
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>> {
         async move { self.look(session).await.map_err(|error| away(&error)) }.boxed()
+    }
+
+    fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
+        async move { self.homes().await.map_err(|error| away(&error.into())) }.boxed()
     }
 
     fn stirs(&self) -> broadcast::Receiver<SessionId> {

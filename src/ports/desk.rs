@@ -1,6 +1,8 @@
 //! The one way in: what channels hand to the engine, and what they may ask of it. Must not know any
 //! channel.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
@@ -84,6 +86,9 @@ pub struct SessionView {
     pub ended: Vec<Execution>,
     /// Posts not delivered yet.
     pub unposted: usize,
+    /// Where the messages are that show the live executions, as far as they are posted.
+    #[serde(default)]
+    pub shown: BTreeMap<ExecutionId, String>,
 }
 
 /// The one way in. Everything that enters a session comes through here.
@@ -108,7 +113,11 @@ pub trait Desk: Send + Sync + 'static {
     fn stirs(&self) -> broadcast::Receiver<SessionId>;
     /// Somebody reads who did not before: what waited for a reader is posted now.
     fn attended(&self) {}
-    /// What a running or ended execution printed.
+    /// Sessions that have executions which live here; none where nothing does.
+    fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
+        Box::pin(std::future::ready(Ok(vec![])))
+    }
+    /// What a running or ended execution printed; `None` where it does not live here.
     fn glance<'a>(
         &'a self,
         session: &'a SessionId,

@@ -10,8 +10,8 @@ use crate::core::time::span;
 /// What a press of the button says it is for. Its value is the execution's id.
 pub(super) const CANCEL: &str = "dogwatch_cancel";
 
-/// Longest name of a watcher in its message, in characters; the whole is in `watch__list`.
-const NAME_CHARS_MAX: usize = 80;
+/// Longest name or line of a watcher in its message, in characters.
+const SHORT_CHARS_MAX: usize = 80;
 
 /// A message in Slack's blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,18 +22,16 @@ pub(super) struct Rendered {
     pub(super) blocks: Value,
 }
 
-/// As it stands now.
-pub(super) fn render(execution: &Execution) -> Rendered {
+/// As it stands now, with the last line that it printed so far, where that is known.
+pub(super) fn render(execution: &Execution, last: Option<&str>) -> Rendered {
     match &execution.state {
         State::Ended(outcome) => ended(execution, outcome),
-        State::Registered | State::Running => {
-            live(execution, ":hourglass_flowing_sand:", "runs", true)
-        }
-        State::Cancelling => live(execution, ":hourglass_flowing_sand:", "is being ended", false),
+        State::Registered | State::Running => live(execution, "runs", last, true),
+        State::Cancelling => live(execution, "is being ended", last, false),
     }
 }
 
-fn live(execution: &Execution, mark: &str, verb: &str, button: bool) -> Rendered {
+fn live(execution: &Execution, verb: &str, last: Option<&str>, button: bool) -> Rendered {
     let name = escape(&short(&execution.name));
     let since = execution.started_at.unwrap_or(execution.registered_at).as_ms() / 1_000;
     // Slack shows the time in each reader's own zone.
@@ -42,8 +40,14 @@ fn live(execution: &Execution, mark: &str, verb: &str, button: bool) -> Rendered
         escape(execution.id.as_str()),
         span(execution.timeout_ms)
     );
-    let text = format!("{mark} *{name}* {verb}");
-    let mut blocks = vec![section(&text), note(&context)];
+    let text = format!(":hourglass_flowing_sand: *{name}* {verb}");
+    let mut blocks = vec![section(&text)];
+    if let Some(last) = last {
+        let plain = format!("› {}", short(last));
+        let element = json!({ "type": "plain_text", "text": plain, "emoji": false });
+        blocks.push(json!({ "type": "context", "elements": [element] }));
+    }
+    blocks.push(note(&context));
     if button {
         blocks.push(
             json!({ "type": "actions", "block_id": "dogwatch", "elements": [cancel(execution)] }),
@@ -93,11 +97,11 @@ fn cancel(execution: &Execution) -> Value {
     })
 }
 
-fn short(name: &str) -> String {
-    if name.chars().count() <= NAME_CHARS_MAX {
-        return name.to_owned();
+fn short(text: &str) -> String {
+    if text.chars().count() <= SHORT_CHARS_MAX {
+        return text.to_owned();
     }
-    name.chars().take(NAME_CHARS_MAX - 1).chain(['…']).collect()
+    text.chars().take(SHORT_CHARS_MAX - 1).chain(['…']).collect()
 }
 
 /// The three characters that Slack gives a meaning, once.

@@ -43,6 +43,7 @@ pub(crate) fn idle() -> SessionView {
         live: Vec::new(),
         ended: Vec::new(),
         unposted: 0,
+        shown: std::collections::BTreeMap::new(),
     }
 }
 

@@ -48,9 +48,9 @@ fn outcome(status: Status, exit: Option<Exit>, said: &str) -> State {
 }
 
 /// As a reader sees it: texts and buttons, a line each.
-fn seen(execution: &Execution) -> String {
+fn seen(execution: &Execution, last: Option<&str>) -> String {
     let mut lines = vec![];
-    for block in render(execution).blocks.as_array().unwrap() {
+    for block in render(execution, last).blocks.as_array().unwrap() {
         let parts = block["elements"].as_array().cloned().unwrap_or_else(|| vec![block.clone()]);
         for part in parts {
             let text = part["text"].as_str().or(part["text"]["text"].as_str()).unwrap();
@@ -78,16 +78,18 @@ fn a_watcher_is_shown_as_it_stands() {
         ("superseded", outcome(Status::Superseded, None, "")),
     ];
     let all = states.map(|(name, state)| {
-        format!("--- {name}\n{}", seen(&execution("Watch deployment abc123", state)))
+        format!("--- {name}\n{}", seen(&execution("Watch deployment abc123", state), None))
     });
-    insta::assert_snapshot!(all.join("\n"));
+    let running = execution("Watch deployment abc123", State::Running);
+    let said = format!("--- running, having said something\n{}", seen(&running, Some("3 of 5 <up>")));
+    insta::assert_snapshot!(format!("{}\n{said}", all.join("\n")));
 }
 
 #[test]
 fn a_name_gives_slack_nothing_to_obey() {
     let name = "<!channel> & <@U1> ".repeat(20);
     for state in [State::Running, outcome(Status::Failed, Some(Exit::Code(1)), "<!here>")] {
-        let rendered = render(&execution(&name, state));
+        let rendered = render(&execution(&name, state), None);
         let all = format!("{} {}", rendered.text, rendered.blocks);
         assert!(
             !all.contains("<!channel") && !all.contains("<@") && !all.contains("<!here"),
@@ -99,7 +101,7 @@ fn a_name_gives_slack_nothing_to_obey() {
 
 #[test]
 fn only_what_runs_can_be_cancelled_and_only_after_a_second_thought() {
-    let rendered = render(&execution("w", State::Running));
+    let rendered = render(&execution("w", State::Running), None);
     let button = &rendered.blocks[2]["elements"][0];
     assert_eq!(
         (button["action_id"].as_str(), button["value"].as_str()),
@@ -107,7 +109,7 @@ fn only_what_runs_can_be_cancelled_and_only_after_a_second_thought() {
     );
     assert!(button["confirm"]["text"]["text"].is_string());
     for state in [State::Cancelling, outcome(Status::Completed, Some(Exit::Code(0)), "")] {
-        let blocks = render(&execution("w", state)).blocks;
+        let blocks = render(&execution("w", state), None).blocks;
         assert!(blocks.as_array().unwrap().iter().all(|block| block["type"] != "actions"));
     }
 }

@@ -44,6 +44,11 @@ pub(super) mod name {
     }
 }
 
+/// The item that posts the message of a shown execution.
+pub fn shown_by(execution: &ExecutionId) -> Option<ItemId> {
+    name::show(execution)
+}
+
 /// The line an item stands in.
 pub(super) fn destination(address: &Address) -> String {
     format!("{}/{}", address.surface, address.thread)

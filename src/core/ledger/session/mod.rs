@@ -40,6 +40,7 @@ pub use closing::{Commit, Compact, Renew};
 pub use executions::Started;
 pub use executions::{Adopt, Cancel, CancelAnswer, Complete, Completed, Go, HomeLost, Overdue};
 pub use forget::{Forget, Retire};
+pub use mail::shown_by;
 pub use outbox::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 pub use register::{Register, Registered};
 pub use release::{Release, Released, Why};
