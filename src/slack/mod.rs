@@ -5,6 +5,12 @@
 pub mod place;
 pub mod web;
 
+mod live;
+mod pace;
+pub mod posting;
+mod text;
+mod verdict;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
