@@ -6,6 +6,12 @@ mod card;
 pub mod place;
 pub mod web;
 
+mod live;
+mod pace;
+pub mod posting;
+mod text;
+mod verdict;
+
 use std::collections::BTreeMap;
 use std::fmt;
 

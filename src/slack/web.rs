@@ -1,16 +1,17 @@
 //! Slack's Web API: one call is one try. Owns its deadlines and what its answers mean. Must not
 //! know what is asked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::RETRY_AFTER;
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::core::limits::{
-    SLACK_ANSWER_BYTES_MAX, SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_LIMITED_MS,
+    SLACK_ANSWER_BYTES_MAX, SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_LIMITED_MS, SLACK_LIMITED_MS_MAX,
 };
 use crate::ports::Clock;
 
@@ -79,9 +80,7 @@ impl Web {
     /// Does not connect.
     pub fn new(api: &str, clock: Arc<dyn Clock>) -> Result<Self, WebError> {
         let api = Url::parse(api).map_err(|_| WebError::Api)?;
-        let here = api.host_str().is_some_and(|host| {
-            host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-        });
+        let here = is_here(&api);
         let fine = api.scheme() == "https" || (api.scheme() == "http" && here);
         if !fine || !api.path().ends_with('/') || api.query().is_some() {
             return Err(WebError::Api);
@@ -106,37 +105,93 @@ impl Web {
         method: &'static str,
         body: &Value,
     ) -> Result<Value, CallError> {
+        self.in_time(method, async {
+            let Ok(url) = self.api.join(method) else {
+                return Err(CallError::Unreached { method, what: "no such method".to_owned() });
+            };
+            let request = self.http.post(url).bearer_auth(token.expose_secret());
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            judge(method, &ask(method, request.body(form(body))).await?)
+        })
+        .await
+    }
+
+    /// Sends the bytes of a file to where Slack said that it takes them, without the token. They
+    /// are seen by nobody until the upload is completed.
+    ///
+    /// # Errors
+    /// As of [`Web::call`].
+    pub async fn upload(&self, url: &str, bytes: Vec<u8>) -> Result<(), CallError> {
+        let method = "the upload of a file";
+        let here = |url: &Url| url.scheme() == "http" && is_here(url) && is_here(&self.api);
+        let url = Url::parse(url).ok().filter(|url| url.scheme() == "https" || here(url));
+        let Some(url) = url else {
+            let what = "Slack named no https URL for it".to_owned();
+            return Err(CallError::Unreached { method, what });
+        };
+        let request = self.http.post(url).header(CONTENT_TYPE, "application/octet-stream");
+        self.in_time(method, async { ask(method, request.body(bytes)).await.map(drop) }).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
         let until = self.clock.now().plus_ms(SLACK_CALL_MS);
         tokio::select! {
-            answer = self.ask(token, method, body) => answer,
+            answer = call => answer,
             () = self.clock.sleep_until(until) => Err(CallError::Unknown {
                 method,
                 what: format!("no answer for {SLACK_CALL_MS} ms"),
             }),
         }
     }
+}
 
-    async fn ask(
-        &self,
-        token: &SecretString,
-        method: &'static str,
-        body: &Value,
-    ) -> Result<Value, CallError> {
-        let Ok(url) = self.api.join(method) else {
-            return Err(CallError::Unreached { method, what: "no such method".to_owned() });
-        };
-        let request = self.http.post(url).bearer_auth(token.expose_secret()).json(body);
-        let response = request.send().await.map_err(|error| unsent(method, &error))?;
-        let status = response.status();
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            return Err(CallError::Limited { method, after_ms: after_ms(&response) });
+/// Is it this machine? Then what is sent there needs no TLS.
+fn is_here(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| {
+        host == "localhost"
+            || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    })
+}
+
+/// Every method takes a form, only some take JSON. What is not plain is JSON inside of it.
+fn form(body: &Value) -> String {
+    let Ok(mut url) = Url::parse("http://localhost/") else { return String::new() };
+    {
+        let mut pairs = url.query_pairs_mut();
+        for (key, value) in body.as_object().into_iter().flatten() {
+            match value {
+                Value::Null => {}
+                Value::String(text) => drop(pairs.append_pair(key, text)),
+                Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                    pairs.append_pair(key, &value.to_string());
+                }
+            }
         }
-        if !status.is_success() {
-            return Err(CallError::Unknown { method, what: format!("HTTP {}", status.as_u16()) });
-        }
-        let bytes = whole(response).await.map_err(|what| CallError::Unknown { method, what })?;
-        judge(method, &bytes)
     }
+    url.query().unwrap_or_default().to_owned()
+}
+
+async fn ask(method: &'static str, request: RequestBuilder) -> Result<Vec<u8>, CallError> {
+    let response = request.send().await.map_err(|error| unsent(method, &error))?;
+    let status = response.status();
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        return Err(CallError::Limited { method, after_ms: after_ms(&response) });
+    }
+    if !status.is_success() {
+        let what = format!("HTTP {}", status.as_u16());
+        // What something on the way turned down has not come to Slack.
+        let turned_down = matches!(status.as_u16(), 300..=407 | 410..=499);
+        return Err(if turned_down {
+            CallError::Unreached { method, what }
+        } else {
+            CallError::Unknown { method, what }
+        });
+    }
+    whole(response).await.map_err(|what| CallError::Unknown { method, what })
 }
 
 fn unsent(method: &'static str, error: &reqwest::Error) -> CallError {
@@ -151,7 +206,8 @@ fn unsent(method: &'static str, error: &reqwest::Error) -> CallError {
 fn after_ms(response: &Response) -> u64 {
     let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let seconds = seconds.and_then(|text| text.trim().parse::<u64>().ok());
-    seconds.map_or(SLACK_LIMITED_MS, |seconds| seconds.saturating_mul(1_000))
+    let after_ms = seconds.map_or(SLACK_LIMITED_MS, |seconds| seconds.saturating_mul(1_000));
+    after_ms.min(SLACK_LIMITED_MS_MAX)
 }
 
 async fn whole(mut response: Response) -> Result<Vec<u8>, String> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use dogwatch::console::chat::ChatName;
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
-use dogwatch::core::execution::{Home, Scope};
+use dogwatch::core::execution::{Address, Home, Scope};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, PressId, Principal, SessionId, StopId};
 use dogwatch::core::ledger::Index;
 use dogwatch::core::ledger::audit::Balance;
@@ -37,6 +37,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::fake_llm::FakeLlm;
+use super::fake_slack::FakeSlack;
 use super::jump_clock::JumpClock;
 use super::process;
 use super::stage::Stage;
@@ -64,6 +65,8 @@ pub(crate) struct Setup {
     pub(crate) base_url: Option<String>,
     /// A store that other nodes share; its own file without.
     pub(crate) shared: Option<Arc<dyn Store>>,
+    /// Where people are in Slack, if they are.
+    pub(crate) slack: Option<Arc<FakeSlack>>,
 }
 
 impl Default for Setup {
@@ -81,6 +84,7 @@ impl Default for Setup {
             secrets: Vec::new(),
             base_url: None,
             shared: None,
+            slack: None,
         }
     }
 }
@@ -231,13 +235,18 @@ impl Bot {
 
     fn engine(&self, boot: BootId, store: Arc<dyn Store>, launcher: Arc<Watch>) -> Arc<Engine> {
         let channel: Arc<dyn Channel> = Arc::new(self.stage.clone());
+        let mut channels = HashMap::from([("console".to_owned(), channel)]);
+        if let Some(slack) = &self.setup.slack {
+            let posting = slack.posting(Arc::new(self.clock.clone()));
+            channels.insert("slack".to_owned(), Arc::new(posting));
+        }
         let model: Arc<dyn Model> = Arc::new(self.model());
         let ports = Ports {
             store,
             clock: Arc::new(self.clock.clone()),
             ids: Arc::new(UlidIds),
             model,
-            channels: HashMap::from([("console".to_owned(), channel)]),
+            channels,
             launcher,
             redactor: Arc::new(self.redactor()),
         };
@@ -325,16 +334,27 @@ impl Bot {
 
     /// A message arrives, known by a key.
     pub(crate) async fn deliver(&self, chat: &str, key: &str, text: &str) -> Result<(), DeskError> {
+        let address = ChatName::new(chat).unwrap().address();
+        self.deliver_at((&session(chat), address), key, text).await
+    }
+
+    /// The same, anywhere.
+    pub(crate) async fn deliver_at(
+        &self,
+        (session, address): (&SessionId, Address),
+        key: &str,
+        text: &str,
+    ) -> Result<(), DeskError> {
         let incoming = Incoming {
             keys: vec![DedupeKey::new(key).unwrap()],
             what: What::Message { text: text.to_owned() },
             principal: principal(),
-            address: ChatName::new(chat).unwrap().address(),
+            address,
             source_at: self.clock.now(),
             continues: false,
         };
         let desk = self.desk();
-        patiently(self, "an accept", desk.accept(&session(chat), incoming)).await
+        patiently(self, "an accept", desk.accept(session, incoming)).await
     }
 
     /// A person cancels one execution.

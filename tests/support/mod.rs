@@ -3,6 +3,7 @@
 pub(crate) mod bot;
 pub(crate) mod cluster;
 pub(crate) mod fake_llm;
+pub(crate) mod fake_slack;
 pub(crate) mod jump_clock;
 pub(crate) mod killable;
 pub(crate) mod manual_clock;

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dogwatch::core::execution::Execution;
-use dogwatch::core::id::ExecutionId;
+use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::core::ledger::audit::{Balance, Snapshot, audit};
-use dogwatch::core::ledger::row::RowType;
+use dogwatch::core::ledger::row::{Item, RowType};
 use dogwatch::core::ledger::{Aggregate, Key};
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::ports::Store;
@@ -36,6 +36,28 @@ impl Bot {
             | Body::Closing { .. } => None,
         });
         notices.map(|notice| notice.text).collect()
+    }
+
+    /// Waits until something holds of the outbox of a session; its items.
+    pub(crate) async fn outbox_when(
+        &self,
+        session: &SessionId,
+        is: impl Fn(&[Item]) -> bool,
+    ) -> Vec<Item> {
+        let mut applies = self.hand.applies();
+        let aggregate = Aggregate::Session(session.clone());
+        let seen = async {
+            loop {
+                applies.mark_unchanged();
+                let rows = snapshot(self.store_now(), &aggregate).await;
+                let items: Vec<Item> = rows.values().filter_map(Item::of).cloned().collect();
+                if is(&items) {
+                    return items;
+                }
+                applies.changed().await.unwrap();
+            }
+        };
+        self.wait("what is expected of the outbox", seen).await
     }
 
     /// An execution of the main chat.

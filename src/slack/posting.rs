@@ -1,0 +1,317 @@
+//! Slack as a `Channel`: posts land in their thread, whole, in order, and each part once. Owns one
+//! try of a post and what its error says of it. Must not know turns: what is posted, and whether it
+//! is tried again, is the outbox's.
+//!
+//! What could not be posted is never reported by a post: the outbox keeps it and the log says so.
+
+mod file;
+mod kept;
+mod look;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tokio_util::sync::CancellationToken;
+
+use self::kept::Kept;
+use self::look::Me;
+use super::Settings;
+use super::live::Live;
+use super::pace::{Pace, Pass, Rank};
+use super::place::Thread;
+use super::text::{self, Part, Plan};
+use super::verdict::{self, Verdict};
+use super::web::{CallError, Web};
+use crate::core::execution::{Address, PostSort};
+use crate::core::id::SessionId;
+use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
+use crate::core::time::Timestamp;
+use crate::ports::{Channel, ChannelError, Clock, Post, Progress};
+
+const POST: &str = "chat.postMessage";
+/// By this the bot knows its own posts again.
+const EVENT_TYPE: &str = "dogwatch_post";
+/// Where an earlier try may have posted it, and nobody can say.
+const MARK: &str = "(may be repeated)";
+/// The label of a post's file, and of the message that comes before it.
+const FILE: &str = "file";
+const INTRO: &str = "intro";
+
+/// What is posted of a post: the time stamp of each part, by its label: its number, and a second
+/// one where a part had to be sent in smaller pieces.
+type Sent = BTreeMap<String, String>;
+
+/// Posts into threads, and shows there what a turn does.
+pub struct Posting {
+    token: SecretString,
+    web: Arc<Web>,
+    clock: Arc<dyn Clock>,
+    pace: Arc<Mutex<Pace>>,
+    live: Arc<Live>,
+    kept: Mutex<Kept>,
+    me: OnceCell<Me>,
+}
+
+impl Posting {
+    /// Calls nobody yet.
+    pub fn new(settings: &Settings, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
+        let token = settings.bot_token.clone();
+        let pace = Arc::new(Mutex::new(Pace::default()));
+        let live = Live::new(token.clone(), Arc::clone(&web), Arc::clone(&clock));
+        let live = Arc::new(live.paced(Arc::clone(&pace)));
+        let (kept, me) = (Mutex::default(), OnceCell::new());
+        Self { token, web, clock, pace, live, kept, me }
+    }
+
+    /// Shows what turns do, until `ending`; then takes away what it shows, and is over soon after.
+    /// Posts need it not. To be run once.
+    pub fn show(&self, ending: CancellationToken) -> BoxFuture<'static, ()> {
+        Arc::clone(&self.live).run(ending).boxed()
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn deliver(&self, post: Post) -> Result<String, ChannelError> {
+        // Nothing is ever posted beside a thread: there it would speak to everybody.
+        let thread = Thread::of(&post.address).map_err(|error| ChannelError::Never {
+            what: format!("{error}; what names no thread is dead-lettered"),
+        })?;
+        let began = self.clock.now();
+        let (first_at, sent) = self.kept().known(&post);
+        let until = began.plus_ms(SLACK_POST_MS_MAX);
+        let mut one = Try { posting: self, thread, post, until, first_at, sent, mark: false };
+        let done = one.run().await;
+        let channel = one.thread.channel();
+        match done {
+            Ok(()) => {
+                self.kept().done(&one.post);
+                self.live.posted(&one.thread);
+                let first = one.sent.get(INTRO).or_else(|| one.sent.values().next());
+                Ok(format!("slack:{channel}/{}", first.map_or("?", String::as_str)))
+            }
+            Err(error) => {
+                let error = one.since_partly(error);
+                let first_at = one.first_at.unwrap_or(began);
+                self.kept().failed(&one.post, first_at, one.sent);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Channel for Posting {
+    fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>> {
+        self.deliver(post).boxed()
+    }
+
+    fn progress(&self, _session: &SessionId, address: &Address, progress: Progress) {
+        if let Ok(thread) = Thread::of(address) {
+            self.live.heard(thread, &progress);
+        }
+    }
+}
+
+/// Why a step of a try did not work.
+enum Stop {
+    /// Slack said no, and did nothing.
+    Refused(Verdict),
+    /// The try is over.
+    Over(ChannelError),
+}
+
+impl Stop {
+    /// For whoever has no other form to offer.
+    fn over(self) -> ChannelError {
+        match self {
+            Self::Over(error) => error,
+            Self::Refused(Verdict::Never(what) | Verdict::Smaller(what)) => {
+                ChannelError::Never { what }
+            }
+            Self::Refused(Verdict::Mend(what)) => {
+                ChannelError::Retry { what, after_ms: SLACK_MENDED_MS }
+            }
+        }
+    }
+}
+
+/// One try of one post.
+struct Try<'a> {
+    posting: &'a Posting,
+    thread: Thread,
+    post: Post,
+    until: Timestamp,
+    /// When it was first tried by this process, if not now.
+    first_at: Option<Timestamp>,
+    sent: Sent,
+    /// The next message says that it may be a repeat.
+    mark: bool,
+}
+
+impl Try<'_> {
+    async fn run(&mut self) -> Result<(), ChannelError> {
+        if self.post.may_repeat {
+            self.mark = !self.find_earlier().await;
+        }
+        let text = match self.post.sort {
+            PostSort::Failure if !self.post.text.trim_start().starts_with('⚠') => {
+                format!("⚠ {}", self.post.text)
+            }
+            PostSort::Failure | PostSort::Answer | PostSort::Woken | PostSort::Human => {
+                self.post.text.clone()
+            }
+        };
+        let Plan { parts, intro } = text::plan(&text);
+        if let Some(intro) = intro
+            && self.send_as_file(&intro, text).await?
+        {
+            return Ok(());
+        }
+        for (number, part) in parts.iter().enumerate() {
+            self.send(&number.to_string(), part).await?;
+        }
+        Ok(())
+    }
+
+    /// What was posted is not posted again because the rest could not be.
+    fn since_partly(&self, error: ChannelError) -> ChannelError {
+        if self.sent.is_empty() {
+            return error;
+        }
+        let partly = |what: String| format!("{what}; {} messages of it are there", self.sent.len());
+        match error {
+            ChannelError::Retry { what, after_ms } | ChannelError::Unknown { what, after_ms } => {
+                ChannelError::Unknown { what: partly(what), after_ms }
+            }
+            ChannelError::Never { what } => ChannelError::Never { what: partly(what) },
+        }
+    }
+
+    /// One part, unless it is there: as Markdown, or where Slack does not take that, as text.
+    async fn send(&mut self, label: &str, part: &Part) -> Result<(), ChannelError> {
+        if self.sent.contains_key(label) {
+            return Ok(());
+        }
+        let pieces = format!("{label}/");
+        if !self.sent.keys().any(|sent| sent.starts_with(&pieces)) {
+            match self.say(label, &part.text, Some(&part.markdown)).await {
+                Err(Stop::Refused(Verdict::Smaller(what))) => {
+                    let item = &self.post.item;
+                    tracing::warn!(item.id = %item, what = %what, "posted as plain text instead");
+                }
+                said => return said.map_err(Stop::over),
+            }
+        }
+        for (number, text) in text::plain(&part.markdown).into_iter().enumerate() {
+            let label = format!("{label}/{number}");
+            if !self.sent.contains_key(&label) {
+                self.say(&label, &text, None).await.map_err(Stop::over)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One message.
+    async fn say(&mut self, label: &str, text: &str, markdown: Option<&str>) -> Result<(), Stop> {
+        let marked = |text: &str| {
+            if self.mark { format!("_{MARK}_\n\n{text}") } else { text.to_owned() }
+        };
+        let blocks = markdown.map(|text| json!([{ "type": "markdown", "text": marked(text) }]));
+        let body = json!({
+            "channel": self.thread.channel(),
+            "thread_ts": self.thread.root(),
+            "text": marked(text),
+            "blocks": blocks,
+            "unfurl_links": false,
+            "unfurl_media": false,
+            "metadata": { "event_type": EVENT_TYPE, "event_payload": self.payload(label) },
+        });
+        let answer = self.call(POST, Rank::Answer, &body).await?;
+        // It is done also when Slack does not say which message it is.
+        let ts = answer.get("ts").and_then(Value::as_str).unwrap_or("?");
+        self.sent.insert(label.to_owned(), ts.to_owned());
+        self.mark = false;
+        Ok(())
+    }
+
+    /// Ids only: every app of the workspace may read them.
+    fn payload(&self, label: &str) -> Value {
+        let Post { item, session, .. } = &self.post;
+        json!({ "session": session.as_str(), "item": item.as_str(), "part": label })
+    }
+
+    /// Calls Slack once its pace allows it, while there is time.
+    async fn call(&self, method: &'static str, rank: Rank, body: &Value) -> Result<Value, Stop> {
+        loop {
+            self.pass(method, rank).await?;
+            let Posting { web, token, .. } = self.posting;
+            let answered = self.in_time(method, web.call(token, method, body)).await;
+            match answered {
+                Err(CallError::Limited { after_ms, .. }) => {
+                    let now = self.posting.clock.now();
+                    let whereto = (method, self.thread.channel());
+                    self.posting.pace().limited(now, whereto, after_ms);
+                }
+                answered => return answered.map_err(stop),
+            }
+        }
+    }
+
+    /// Waits until the call may be made; not longer than this try lasts.
+    async fn pass(&self, method: &'static str, rank: Rank) -> Result<(), Stop> {
+        let clock = &self.posting.clock;
+        let whereto = (method, self.thread.channel());
+        loop {
+            let now = clock.now();
+            let left_ms = self.until.since_ms(now);
+            if left_ms < SLACK_CALL_MS_MIN {
+                let what = "there was no time left for it in this try".to_owned();
+                return Err(Stop::Over(ChannelError::Retry { what, after_ms: 0 }));
+            }
+            let passed = self.posting.pace().ask(now, whereto, rank);
+            let Pass::Wait(at) = passed else { return Ok(()) };
+            let after_ms = at.since_ms(now);
+            if after_ms + SLACK_CALL_MS_MIN > left_ms {
+                let what = format!("Slack limits {method} in this channel");
+                return Err(Stop::Over(ChannelError::Retry { what, after_ms }));
+            }
+            clock.sleep_until(at).await;
+        }
+    }
+
+    /// A call that this try cannot wait for any longer has an unknown outcome.
+    async fn in_time<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        tokio::select! {
+            answer = call => answer,
+            () = self.posting.clock.sleep_until(self.until) => {
+                Err(CallError::Unknown { method, what: "no answer in time".to_owned() })
+            }
+        }
+    }
+}
+
+fn stop(error: CallError) -> Stop {
+    let what = error.to_string();
+    match error {
+        CallError::Refused { method, error, needed } => {
+            Stop::Refused(verdict::of(method, &error, needed.as_deref()))
+        }
+        CallError::Limited { after_ms, .. } => Stop::Over(ChannelError::Retry { what, after_ms }),
+        CallError::Unreached { .. } => Stop::Over(ChannelError::Retry { what, after_ms: 0 }),
+        CallError::Unknown { .. } => Stop::Over(ChannelError::Unknown { what, after_ms: 0 }),
+    }
+}

@@ -1,0 +1,143 @@
+//! Looking for what an earlier try has posted. Owns how the bot knows its own posts again in a
+//! thread. Must not know how posts are sent.
+
+use serde_json::{Value, json};
+
+use super::{ChannelError, EVENT_TYPE, FILE, Sent, Stop, Try};
+use crate::core::limits::{
+    POST_MS_MAX, SLACK_LOOK_BACK_MS, SLACK_LOOK_MESSAGES_MAX, SLACK_LOOK_MS_MAX,
+    SLACK_LOOK_PAGES_MAX,
+};
+use crate::core::time::Timestamp;
+use crate::slack::pace::Rank;
+
+const REPLIES: &str = "conversations.replies";
+
+/// Who the bot is in its messages.
+pub(super) struct Me {
+    user: String,
+    bot: String,
+}
+
+impl Me {
+    fn of(answer: &Value) -> Option<Self> {
+        let word = |key: &str| answer.get(key)?.as_str().map(str::to_owned);
+        let (user, bot) = (word("user_id")?, word("bot_id").unwrap_or_default());
+        (!user.is_empty()).then_some(Self { user, bot })
+    }
+
+    /// Others may write what looks like ours.
+    fn wrote(&self, message: &Value) -> bool {
+        let is = |key: &str, own: &str| {
+            !own.is_empty() && message.get(key).and_then(Value::as_str) == Some(own)
+        };
+        is("user", &self.user) || is("bot_id", &self.bot)
+    }
+}
+
+/// What was seen in a thread.
+#[derive(Default)]
+struct Seen {
+    sent: Sent,
+    /// Messages of the bot that do not say of which post they are.
+    nameless: usize,
+}
+
+impl Try<'_> {
+    /// Takes over what is found of this post. Answers whether all that may be there was seen.
+    pub(super) async fn find_earlier(&mut self) -> bool {
+        let clock = &self.posting.clock;
+        let until = clock.now().plus_ms(SLACK_LOOK_MS_MAX).min(self.until);
+        let mut seen = Seen::default();
+        let looked = tokio::select! {
+            looked = self.look(&mut seen) => looked.map_err(Stop::over),
+            () = clock.sleep_until(until) => {
+                let what = "there was no time for more".to_owned();
+                Err(ChannelError::Retry { what, after_ms: 0 })
+            }
+        };
+        let Seen { sent, nameless } = seen;
+        let found = !sent.is_empty();
+        self.sent.extend(sent);
+        if let Err(error) = looked {
+            let item = &self.post.item;
+            tracing::info!(item.id = %item, error = %error, "the thread cannot be looked at whole");
+            return false;
+        }
+        // Where Slack hides what the bot has written beside its messages, nothing is known.
+        found || nameless == 0
+    }
+
+    async fn look(&self, seen: &mut Seen) -> Result<(), Stop> {
+        let me = self.posting.me.get_or_try_init(|| self.who_am_i()).await?;
+        let mut cursor = None;
+        for _page in 0..SLACK_LOOK_PAGES_MAX {
+            let body = json!({
+                "channel": self.thread.channel(),
+                "ts": self.thread.root(),
+                "oldest": self.oldest(),
+                "limit": SLACK_LOOK_MESSAGES_MAX,
+                "include_all_metadata": true,
+                "cursor": cursor,
+            });
+            let page = self.call(REPLIES, Rank::Quiet, &body).await?;
+            let messages = page.get("messages").and_then(Value::as_array);
+            let messages = messages.ok_or_else(|| unclear("it shows no messages"))?;
+            for message in messages.iter().filter(|message| me.wrote(message)) {
+                self.note(message, seen);
+            }
+            let next = page.pointer("/response_metadata/next_cursor").and_then(Value::as_str);
+            match next.filter(|next| !next.is_empty()) {
+                Some(next) => cursor = Some(next.to_owned()),
+                None if page.get("has_more").and_then(Value::as_bool) == Some(true) => {
+                    return Err(unclear("it does not say where it goes on"));
+                }
+                None => return Ok(()),
+            }
+        }
+        Err(unclear("it is too long"))
+    }
+
+    async fn who_am_i(&self) -> Result<Me, Stop> {
+        let answer = self.call("auth.test", Rank::Quiet, &json!({})).await?;
+        Me::of(&answer).ok_or_else(|| unclear("the bot cannot find out who it is"))
+    }
+
+    /// From when on an earlier try may have posted, in Slack's words.
+    fn oldest(&self) -> String {
+        let first_at = self.first_at.unwrap_or_else(|| {
+            let now = self.posting.clock.now();
+            Timestamp::from_ms(now.as_ms().saturating_sub(POST_MS_MAX))
+        });
+        format!("{}.000000", first_at.as_ms().saturating_sub(SLACK_LOOK_BACK_MS) / 1_000)
+    }
+
+    fn note(&self, message: &Value, seen: &mut Seen) {
+        let ts = message.get("ts").and_then(Value::as_str).unwrap_or("?");
+        let files = message.get("files").and_then(Value::as_array);
+        if let Some(files) = files.filter(|files| !files.is_empty()) {
+            let title = self.title();
+            let is = |file: &Value| file.get("title").and_then(Value::as_str) == Some(&title);
+            if files.iter().any(is) {
+                seen.sent.insert(FILE.to_owned(), ts.to_owned());
+            }
+            return;
+        }
+        let metadata = message.get("metadata").filter(|metadata| {
+            metadata.get("event_type").and_then(Value::as_str) == Some(EVENT_TYPE)
+        });
+        let payload = metadata.and_then(|metadata| metadata.get("event_payload"));
+        let Some(payload) = payload else {
+            seen.nameless += 1;
+            return;
+        };
+        let part = payload.get("part").and_then(Value::as_str).unwrap_or_default();
+        if *payload == self.payload(part) {
+            seen.sent.insert(part.to_owned(), ts.to_owned());
+        }
+    }
+}
+
+fn unclear(what: &str) -> Stop {
+    Stop::Over(ChannelError::Retry { what: what.to_owned(), after_ms: 0 })
+}

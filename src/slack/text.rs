@@ -1,0 +1,96 @@
+//! From a post's Markdown to what is sent to Slack. Owns how it is cut to Slack's sizes and when
+//! the whole becomes a file. Must not know threads, calls or failures of calls.
+
+mod mrkdwn;
+mod split;
+mod tame;
+
+use crate::core::limits::{
+    SLACK_BLOCK_CHARS_MAX, SLACK_INTRO_CHARS_MAX, SLACK_MARK_CHARS_MAX, SLACK_PARTS_MAX,
+    SLACK_TEXT_CHARS_MAX,
+};
+
+/// Stands where the rest of a notification's text is left out.
+const MORE: &str = " …";
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    /// For the `markdown` block.
+    pub(super) markdown: String,
+    /// In mrkdwn, for notifications and screen readers: the beginning, where it is long.
+    pub(super) text: String,
+}
+
+/// What a post becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// All of it as messages, in order; one at least.
+    pub(super) parts: Vec<Part>,
+    /// One message for all of it, with the whole as a file, where that would be too many.
+    pub(super) intro: Option<Part>,
+}
+
+impl Part {
+    fn new(markdown: String) -> Self {
+        let mut texts = plain(&markdown).into_iter();
+        let mut text = texts.next().unwrap_or_default();
+        if texts.next().is_some() {
+            text.push_str(MORE);
+        }
+        Self { markdown, text }
+    }
+}
+
+/// How a text is sent.
+pub(super) fn plan(text: &str) -> Plan {
+    let tamed = tame::tame(text);
+    let mut parts = parts(&tamed, SLACK_BLOCK_CHARS_MAX - SLACK_MARK_CHARS_MAX);
+    if parts.is_empty() {
+        parts.push(Part::new("(nothing)".to_owned()));
+    }
+    let intro = (parts.len() > SLACK_PARTS_MAX).then(|| intro(&tamed));
+    Plan { parts, intro }
+}
+
+fn parts(tamed: &str, max: usize) -> Vec<Part> {
+    let texts = split::split(tamed, max).into_iter().map(|piece| piece.text());
+    // Slack refuses what has nothing in it.
+    texts.filter(|text| !text.trim().is_empty()).map(Part::new).collect()
+}
+
+/// The beginning of a long text, and where the rest is.
+fn intro(tamed: &str) -> Part {
+    let first = split::split(tamed, SLACK_INTRO_CHARS_MAX).into_iter().next();
+    let beginning = first.map(|piece| piece.text()).unwrap_or_default();
+    let (lines, characters) = (tamed.lines().count(), tamed.chars().count());
+    Part::new(format!(
+        "{beginning}\n\n… _This is the beginning. All of it, {lines} lines with {characters} \
+         characters, is in the file below._"
+    ))
+}
+
+/// A part in mrkdwn, in pieces small enough for the oldest limit there is; each stands for itself.
+pub(super) fn plain(markdown: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    plain_within(markdown, SLACK_TEXT_CHARS_MAX - SLACK_MARK_CHARS_MAX, &mut out);
+    out
+}
+
+/// Escaping makes a text longer, so what came out too long is cut smaller.
+fn plain_within(markdown: &str, max: usize, out: &mut Vec<String>) {
+    for piece in split::split(markdown, max) {
+        let markdown = piece.text();
+        let text = mrkdwn::mrkdwn(&markdown);
+        if split::size(&text) <= SLACK_TEXT_CHARS_MAX - SLACK_MARK_CHARS_MAX {
+            if !text.trim().is_empty() {
+                out.push(text);
+            }
+        } else if max > SLACK_MARK_CHARS_MAX {
+            plain_within(&markdown, max / 2, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
