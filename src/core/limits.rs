@@ -312,6 +312,57 @@ pub const HTTP_HEADERS_MAX: usize = 64;
 pub const HTTP_BODY_MS: u64 = 5_000;
 /// Largest body of a request.
 pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// What Slack sends is acknowledged so long after it came, or not at all: then Slack sends it
+/// again. It waits 3 s itself.
+pub const SLACK_ACK_MS: u64 = 1_000;
+/// Clocks of Slack and of this machine may differ by so much, in both directions.
+pub const SLACK_SKEW_MS_MAX: u64 = 300_000;
+/// Deliveries of Slack's that are in hand at once; more are not acknowledged.
+pub const SLACK_IN_HAND_MAX: usize = 64;
+/// Times that Slack sends an event again.
+pub const SLACK_RETRIES_MAX: u32 = 3;
+/// Answers to commands and presses that are on their way at once; more are dropped.
+pub const SLACK_TOLD_MAX: usize = 16;
+/// Longest such answer, in characters.
+pub const SLACK_TOLD_CHARS_MAX: usize = 3_000;
+/// Commands whose repeats are recognised, beside the ledger's own ids.
+pub const SLACK_COMMANDS_KEPT_MAX: usize = 1_024;
+/// Files of one message that the model is told of.
+pub const SLACK_FILES_SHOWN_MAX: usize = 20;
+/// Shown of the name of a file, in characters.
+pub const SLACK_FILE_NAME_CHARS_MAX: usize = 120;
+/// Messages of other bots that a thread takes within [`SLACK_BOTS_WINDOW_MS`].
+pub const SLACK_BOT_MESSAGES_MAX: usize = 10;
+/// The window in which they are counted.
+pub const SLACK_BOTS_WINDOW_MS: u64 = 600_000;
+/// Threads in which messages of other bots are counted.
+pub const SLACK_BOT_THREADS_MAX: usize = 1_024;
+/// First wait before the bot asks Slack again who it is; it doubles.
+pub const SLACK_WHO_FIRST_MS: u64 = 1_000;
+/// Longest such wait.
+pub const SLACK_WHO_MS_MAX: u64 = 60_000;
+/// Largest frame of Socket Mode.
+pub const SLACK_FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Until a connection of Socket Mode is there, its ticket included.
+pub const SLACK_SOCKET_OPEN_MS: u64 = 20_000;
+/// Until Slack has greeted on it.
+pub const SLACK_SOCKET_HELLO_MS: u64 = 10_000;
+/// Between the bot's own pings.
+pub const SLACK_SOCKET_PING_MS: u64 = 15_000;
+/// A connection on which nothing came for so long is deaf: it is made anew.
+pub const SLACK_SOCKET_DEAF_MS: u64 = 75_000;
+/// A connection that lived for so long was a good one: the waits begin anew.
+pub const SLACK_SOCKET_STEADY_MS: u64 = 30_000;
+/// First wait before a connection is opened after one that failed; it doubles.
+pub const SLACK_SOCKET_AGAIN_FIRST_MS: u64 = 1_000;
+/// Longest such wait.
+pub const SLACK_SOCKET_AGAIN_MS_MAX: u64 = 60_000;
+/// A connection that is left has so long for what is in hand.
+pub const SLACK_SOCKET_LEAVE_MS: u64 = 5_000;
+/// Frames that wait to be sent on a connection.
+pub const SLACK_SOCKET_QUEUE_MAX: usize = 256;
+/// Connections of Socket Mode that Slack gives an app.
+pub const SLACK_SOCKETS_MAX: u8 = 10;
 /// Until Slack has taken the connection.
 pub const SLACK_CONNECT_MS: u64 = 5_000;
 /// A whole call of Slack's Web API.
@@ -389,4 +440,9 @@ const _: () = assert!(MESSAGE_BYTES_MAX * 6 + ROW_BYTES_MAX < FRAME_BYTES_MAX);
 const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
 // What a shim does after a script's end is over before the ledger calls it overdue.
 const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);
+const _: () = assert!(SLACK_ACK_MS * 2 < 3_000 && SLACK_TOLD_MAX <= SLACK_IN_HAND_MAX);
+const _: () = assert!(SLACK_CALL_MS + SLACK_CONNECT_MS < SLACK_SOCKET_OPEN_MS);
+const _: () = assert!(SLACK_SOCKET_PING_MS * 4 < SLACK_SOCKET_DEAF_MS);
+const _: () = assert!(SLACK_SOCKET_HELLO_MS < SLACK_SOCKET_STEADY_MS);
+const _: () = assert!(SLACK_SOCKET_LEAVE_MS < HAND_OVER_MS_MAX && SLACK_ACK_MS < HTTP_REQUEST_MS);
 const _: () = assert!(SLACK_CONNECT_MS < SLACK_CALL_MS && SLACK_CALL_MS < POST_LEASE_MS);

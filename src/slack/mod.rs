@@ -5,6 +5,12 @@
 pub mod place;
 pub mod web;
 
+pub mod envelope;
+pub mod hear;
+pub mod order;
+pub mod plain;
+pub mod signature;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -28,6 +34,8 @@ pub struct Settings {
     pub channels: BTreeMap<String, Mode>,
     /// Other bots that are heard, by the id of their user or bot.
     pub bots: Vec<String>,
+    /// People of other companies, in shared channels, that are heard, by the id of their user.
+    pub guests: Vec<String>,
 }
 
 /// How events come.
@@ -66,6 +74,7 @@ impl fmt::Debug for Settings {
             .field("mode", &self.mode)
             .field("channels", &self.channels)
             .field("bots", &self.bots)
+            .field("guests", &self.guests)
             .finish_non_exhaustive()
     }
 }
