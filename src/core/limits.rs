@@ -300,18 +300,6 @@ pub const HAND_IN_RETRY_MS: u64 = 500;
 /// First wait before a chat that ends looks again whether all is answered; it doubles.
 pub const DRAIN_LOOK_FIRST_MS: u64 = 50;
 
-/// Connections of the server at a time; more wait to be taken.
-pub const HTTP_CONNECTIONS_MAX: usize = 256;
-/// The head of a request is there by then, or its connection ends; so does one that is idle.
-pub const HTTP_HEAD_MS: u64 = 5_000;
-/// Largest head of a request.
-pub const HTTP_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// Headers of a request.
-pub const HTTP_HEADERS_MAX: usize = 64;
-/// Silence inside a request's body.
-pub const HTTP_BODY_MS: u64 = 5_000;
-/// Largest body of a request.
-pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// What Slack sends is acknowledged so long after it came, or not at all: then Slack sends it
 /// again. It waits 3 s itself.
 pub const SLACK_ACK_MS: u64 = 1_000;
@@ -363,6 +351,19 @@ pub const SLACK_SOCKET_LEAVE_MS: u64 = 5_000;
 pub const SLACK_SOCKET_QUEUE_MAX: usize = 256;
 /// Connections of Socket Mode that Slack gives an app.
 pub const SLACK_SOCKETS_MAX: u8 = 10;
+
+/// Connections of the server at a time; more wait to be taken.
+pub const HTTP_CONNECTIONS_MAX: usize = 256;
+/// The head of a request is there by then, or its connection ends; so does one that is idle.
+pub const HTTP_HEAD_MS: u64 = 5_000;
+/// Largest head of a request.
+pub const HTTP_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// Headers of a request.
+pub const HTTP_HEADERS_MAX: usize = 64;
+/// Silence inside a request's body.
+pub const HTTP_BODY_MS: u64 = 5_000;
+/// Largest body of a request.
+pub const HTTP_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Until Slack has taken the connection.
 pub const SLACK_CONNECT_MS: u64 = 5_000;
 /// A whole call of Slack's Web API.
@@ -437,12 +438,12 @@ const _: () = assert!(TERMINAL_SHOWN_MS_MAX < POST_LEASE_MS);
 const _: () = assert!(TERMINAL_SHOWN_MS_MAX + SWEEP_MS < HAND_OVER_MS_MAX);
 // Each byte of a message may become six in a frame.
 const _: () = assert!(MESSAGE_BYTES_MAX * 6 + ROW_BYTES_MAX < FRAME_BYTES_MAX);
-const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
-// What a shim does after a script's end is over before the ledger calls it overdue.
-const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);
 const _: () = assert!(SLACK_ACK_MS * 2 < 3_000 && SLACK_TOLD_MAX <= SLACK_IN_HAND_MAX);
 const _: () = assert!(SLACK_CALL_MS + SLACK_CONNECT_MS < SLACK_SOCKET_OPEN_MS);
 const _: () = assert!(SLACK_SOCKET_PING_MS * 4 < SLACK_SOCKET_DEAF_MS);
 const _: () = assert!(SLACK_SOCKET_HELLO_MS < SLACK_SOCKET_STEADY_MS);
 const _: () = assert!(SLACK_SOCKET_LEAVE_MS < HAND_OVER_MS_MAX && SLACK_ACK_MS < HTTP_REQUEST_MS);
+const _: () = assert!(PROBE_MS_MAX < HTTP_REQUEST_MS && HTTP_BODY_MS < HTTP_REQUEST_MS);
+// What a shim does after a script's end is over before the ledger calls it overdue.
+const _: () = assert!(DRAIN_MS + LEFTOVERS_MS_MAX < OVERDUE_MS);
 const _: () = assert!(SLACK_CONNECT_MS < SLACK_CALL_MS && SLACK_CALL_MS < POST_LEASE_MS);

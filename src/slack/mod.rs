@@ -5,10 +5,14 @@
 pub mod place;
 pub mod web;
 
+pub mod answer;
 pub mod envelope;
+mod guard;
 pub mod hear;
 pub mod order;
 pub mod plain;
+pub mod reception;
+pub mod routes;
 pub mod signature;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ mod nodes;
 mod on_redis;
 mod serve;
 mod service;
+mod slack_in;
 mod watch;
 
 #[path = "../support/mod.rs"]
