@@ -3,12 +3,11 @@
 
 use serde_json::{Value, json};
 
+use super::hear::CANCEL;
+use super::plain::escaped as escape;
 use crate::core::envelope::human_line;
 use crate::core::execution::{Execution, Outcome, State, Status};
 use crate::core::time::span;
-
-/// What a press of the button says it is for. Its value is the execution's id.
-pub(super) const CANCEL: &str = "dogwatch_cancel";
 
 /// Longest name or line of a watcher in its message, in characters.
 const SHORT_CHARS_MAX: usize = 80;
@@ -102,11 +101,6 @@ fn short(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(SHORT_CHARS_MAX - 1).chain(['…']).collect()
-}
-
-/// The three characters that Slack gives a meaning, once.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

@@ -2,15 +2,26 @@
 //! limits. Must not know turns or executions: what people say goes to the desk, and only the outbox
 //! posts.
 
-mod card;
+pub mod envelope;
+pub mod hear;
+pub mod order;
 pub mod place;
-pub mod web;
+pub mod plain;
+pub mod signature;
 
+mod card;
+mod guard;
 mod live;
 mod pace;
-pub mod posting;
 mod text;
 mod verdict;
+
+pub mod answer;
+pub mod posting;
+pub mod reception;
+pub mod routes;
+pub mod watching;
+pub mod web;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,6 +46,8 @@ pub struct Settings {
     pub channels: BTreeMap<String, Mode>,
     /// Other bots that are heard, by the id of their user or bot.
     pub bots: Vec<String>,
+    /// People of other companies, in shared channels, that are heard, by the id of their user.
+    pub guests: Vec<String>,
 }
 
 /// How events come.
@@ -73,6 +86,7 @@ impl fmt::Debug for Settings {
             .field("mode", &self.mode)
             .field("channels", &self.channels)
             .field("bots", &self.bots)
+            .field("guests", &self.guests)
             .finish_non_exhaustive()
     }
 }

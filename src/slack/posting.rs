@@ -7,6 +7,7 @@
 mod file;
 mod kept;
 mod look;
+mod shown;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::kept::Kept;
 use self::look::Me;
 use super::Settings;
+use super::card::Rendered;
 use super::live::Live;
 use super::pace::{Pace, Pass, Rank};
 use super::place::Thread;
@@ -31,7 +33,7 @@ use crate::core::execution::{Address, PostSort};
 use crate::core::id::SessionId;
 use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
 use crate::core::time::Timestamp;
-use crate::ports::{Channel, ChannelError, Clock, Post, Progress};
+use crate::ports::{Card, Channel, ChannelError, Clock, Post, Progress};
 
 const POST: &str = "chat.postMessage";
 /// By this the bot knows its own posts again.
@@ -70,7 +72,7 @@ impl Posting {
 
     /// Shows what turns do, until `ending`; then takes away what it shows, and is over soon after.
     /// Posts need it not. To be run once.
-    pub fn show(&self, ending: CancellationToken) -> BoxFuture<'static, ()> {
+    pub fn tell(&self, ending: CancellationToken) -> BoxFuture<'static, ()> {
         Arc::clone(&self.live).run(ending).boxed()
     }
 
@@ -82,7 +84,8 @@ impl Posting {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn deliver(&self, post: Post) -> Result<String, ChannelError> {
+    /// As text, or as it is `drawn`.
+    async fn deliver(&self, post: Post, drawn: Option<Rendered>) -> Result<String, ChannelError> {
         // Nothing is ever posted beside a thread: there it would speak to everybody.
         let thread = Thread::of(&post.address).map_err(|error| ChannelError::Never {
             what: format!("{error}; what names no thread is dead-lettered"),
@@ -91,7 +94,7 @@ impl Posting {
         let (first_at, sent) = self.kept().known(&post);
         let until = began.plus_ms(SLACK_POST_MS_MAX);
         let mut one = Try { posting: self, thread, post, until, first_at, sent, mark: false };
-        let done = one.run().await;
+        let done = one.run(drawn.as_ref()).await;
         let channel = one.thread.channel();
         match done {
             Ok(()) => {
@@ -112,7 +115,15 @@ impl Posting {
 
 impl Channel for Posting {
     fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>> {
-        self.deliver(post).boxed()
+        self.deliver(post, None).boxed()
+    }
+
+    fn shows(&self) -> bool {
+        true
+    }
+
+    fn show(&self, card: Card) -> BoxFuture<'_, Result<String, ChannelError>> {
+        self.draw(card).boxed()
     }
 
     fn progress(&self, _session: &SessionId, address: &Address, progress: Progress) {
@@ -159,9 +170,12 @@ struct Try<'a> {
 }
 
 impl Try<'_> {
-    async fn run(&mut self) -> Result<(), ChannelError> {
+    async fn run(&mut self, drawn: Option<&Rendered>) -> Result<(), ChannelError> {
         if self.post.may_repeat {
             self.mark = !self.find_earlier().await;
+        }
+        if let Some(drawn) = drawn {
+            return self.put_up(drawn).await;
         }
         let text = match self.post.sort {
             PostSort::Failure if !self.post.text.trim_start().starts_with('⚠') => {
@@ -223,14 +237,25 @@ impl Try<'_> {
 
     /// One message.
     async fn say(&mut self, label: &str, text: &str, markdown: Option<&str>) -> Result<(), Stop> {
-        let marked = |text: &str| {
-            if self.mark { format!("_{MARK}_\n\n{text}") } else { text.to_owned() }
-        };
-        let blocks = markdown.map(|text| json!([{ "type": "markdown", "text": marked(text) }]));
+        let blocks =
+            markdown.map(|text| json!([{ "type": "markdown", "text": self.marked(text) }]));
+        self.send_blocks(label, text, blocks).await
+    }
+
+    fn marked(&self, text: &str) -> String {
+        if self.mark { format!("_{MARK}_\n\n{text}") } else { text.to_owned() }
+    }
+
+    async fn send_blocks(
+        &mut self,
+        label: &str,
+        text: &str,
+        blocks: Option<Value>,
+    ) -> Result<(), Stop> {
         let body = json!({
             "channel": self.thread.channel(),
             "thread_ts": self.thread.root(),
-            "text": marked(text),
+            "text": self.marked(text),
             "blocks": blocks,
             "unfurl_links": false,
             "unfurl_media": false,

@@ -41,6 +41,8 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["app", "audit", "cli", "main", "serve"]),
     ("axum", &["http", "slack"]),
     ("clap", &["cli", "main"]),
+    ("form_urlencoded", &["slack"]),
+    ("hmac", &["slack"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
     ("memmap2", &["watch"]),
@@ -50,6 +52,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("reqwest", &["model", "slack", "config"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),
+    ("tokio_tungstenite", &["slack"]),
     ("tower_http", &["http"]),
 ];
 

@@ -18,6 +18,7 @@ mod on_redis;
 mod serve;
 mod service;
 mod slack;
+mod slack_in;
 mod watch;
 
 #[path = "../support/mod.rs"]

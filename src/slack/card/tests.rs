@@ -81,7 +81,8 @@ fn a_watcher_is_shown_as_it_stands() {
         format!("--- {name}\n{}", seen(&execution("Watch deployment abc123", state), None))
     });
     let running = execution("Watch deployment abc123", State::Running);
-    let said = format!("--- running, having said something\n{}", seen(&running, Some("3 of 5 <up>")));
+    let said =
+        format!("--- running, having said something\n{}", seen(&running, Some("3 of 5 <up>")));
     insta::assert_snapshot!(format!("{}\n{said}", all.join("\n")));
 }
 

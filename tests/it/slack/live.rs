@@ -23,7 +23,7 @@ impl Shown {
     async fn new() -> Self {
         let stand = Stand::new().await;
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(stand.posting.show(ending.clone()));
+        tasks.spawn(stand.posting.tell(ending.clone()));
         Self { stand, ending, tasks }
     }
 

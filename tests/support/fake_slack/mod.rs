@@ -186,6 +186,7 @@ impl FakeSlack {
             mode: Mode::default(),
             channels: BTreeMap::new(),
             bots: Vec::new(),
+            guests: vec![],
         }
     }
 

@@ -1,0 +1,119 @@
+//! Answers that only one person sees. Owns how they get there: one try, bounded, and what fails is
+//! logged and given up, never told through what failed. Must not know what was asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use reqwest::{Client, Url};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::Settings;
+use super::reception::{Answerer, Whom};
+use super::web::{Web, WebError};
+use crate::core::limits::{SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_TOLD_MAX};
+use crate::ports::Clock;
+
+/// Where Slack takes answers, of its own and of the government's.
+const HOOKS: [&str; 2] = ["hooks.slack.com", "hooks.slack-gov.com"];
+
+/// Tells people by Slack's Web API, or at the address that came with what they pressed.
+pub struct Teller {
+    web: Arc<Web>,
+    token: SecretString,
+    http: Client,
+    clock: Arc<dyn Clock>,
+    /// In tests Slack is on this machine.
+    here: bool,
+    seats: Semaphore,
+}
+
+impl Teller {
+    /// Does not connect.
+    pub fn new(
+        settings: &Settings,
+        web: Arc<Web>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, WebError> {
+        let api = Url::parse(&settings.api).map_err(|_| WebError::Api)?;
+        let here = is_here(&api);
+        let http = Client::builder()
+            .connect_timeout(Duration::from_millis(SLACK_CONNECT_MS))
+            .redirect(reqwest::redirect::Policy::none());
+        let http = if here { http.no_proxy() } else { http };
+        let http = http.build().map_err(|error| WebError::Client(error.to_string()))?;
+        let token = settings.bot_token.clone();
+        Ok(Self { web, token, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX) })
+    }
+
+    fn seat(&self) -> Option<SemaphorePermit<'_>> {
+        let seat = self.seats.try_acquire().ok();
+        if seat.is_none() {
+            tracing::warn!("an answer is dropped: too many are on their way");
+        }
+        seat
+    }
+
+    async fn send(&self, url: &str, body: &Value) -> Result<(), String> {
+        let url = Url::parse(url).map_err(|_| "it is no address".to_owned())?;
+        // It came with a request of Slack's, and still nothing goes anywhere else.
+        let slacks = url.scheme() == "https" && url.host_str().is_some_and(|h| HOOKS.contains(&h));
+        let ours = self.here && is_here(&url);
+        if !(slacks || ours) {
+            return Err("it is no address of Slack's".to_owned());
+        }
+        let until = self.clock.now().plus_ms(SLACK_CALL_MS);
+        let sent = tokio::select! {
+            sent = self.http.post(url).json(body).send() => sent,
+            () = self.clock.sleep_until(until) => {
+                return Err(format!("no answer for {SLACK_CALL_MS} ms"));
+            }
+        };
+        // The address is a secret of its own: an error must not hold it.
+        let status = sent.map_err(|_| "the connection broke".to_owned())?.status();
+        if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
+    }
+}
+
+fn is_here(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| {
+        host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+    })
+}
+
+impl Answerer for Teller {
+    fn tell<'a>(&'a self, whom: &'a Whom, text: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(_seat) = self.seat() else { return };
+            let mut body = json!({
+                "channel": whom.thread.channel(),
+                "user": whom.user,
+                "text": text,
+            });
+            if whom.inside
+                && let Some(fields) = body.as_object_mut()
+            {
+                fields.insert("thread_ts".to_owned(), json!(whom.thread.root()));
+            }
+            if let Err(error) = self.web.call(&self.token, "chat.postEphemeral", &body).await {
+                tracing::warn!(%error, "a person was not answered");
+            }
+        })
+    }
+
+    fn respond<'a>(&'a self, url: &'a str, text: &'a str) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(_seat) = self.seat() else { return };
+            let body = json!({
+                "response_type": "ephemeral",
+                "replace_original": false,
+                "text": text,
+            });
+            if let Err(error) = self.send(url, &body).await {
+                tracing::warn!(%error, "a person was not answered");
+            }
+        })
+    }
+}

@@ -1,0 +1,423 @@
+//! The reception: whatever Slack sends, by a request or on a connection, comes through here to the
+//! desk. Owns that nothing is acknowledged before it is safe, and nothing acknowledged late. Must
+//! not know how it came.
+//!
+//! What is not acknowledged comes again: Slack repeats an event three times, and the desk knows it
+//! by its names. So an outage of a minute costs nothing but the minute.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::envelope::{Envelope, Kind};
+use super::guard::{Bots, Commands};
+use super::hear::{Ask, Asker, Heard, Lifecycle, Said, Who, hear};
+use super::order::{self, Order};
+use super::place::Thread;
+use super::plain::escaped;
+use super::web::Web;
+use super::{Ingress, Settings};
+use crate::core::id::{IdError, PressId, StopId};
+use crate::core::limits::{
+    SLACK_ACK_MS, SLACK_IN_HAND_MAX, SLACK_RETRIES_MAX, SLACK_SOCKET_LEAVE_MS, SLACK_WHO_FIRST_MS,
+    SLACK_WHO_MS_MAX,
+};
+use crate::core::time::Timestamp;
+use crate::ports::{Clock, Command, Desk, DeskError};
+
+/// Gives answers that only one person sees and nobody keeps. An answer that does not arrive is
+/// lost.
+pub trait Answerer: Send + Sync + 'static {
+    /// Where the person is.
+    fn tell<'a>(&'a self, whom: &'a Whom, text: &'a str) -> BoxFuture<'a, ()>;
+    /// Where Slack said that an answer may be given.
+    fn respond<'a>(&'a self, url: &'a str, text: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// Who is told, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whom {
+    /// The thread it is about.
+    pub thread: Thread,
+    /// The person.
+    pub user: String,
+    /// In the thread; else beside it, since Slack shows such an answer only in a thread that has
+    /// replies.
+    pub inside: bool,
+}
+
+/// What the reception needs of the rest.
+#[derive(Clone)]
+pub struct Reach {
+    /// The one way in.
+    pub desk: Arc<dyn Desk>,
+    /// For answers to commands.
+    pub answers: Arc<dyn Answerer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Something that Slack delivered.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// When the first of it was here.
+    pub at: Timestamp,
+    /// What.
+    pub envelope: Envelope,
+    /// Which repeat it is, from 1; 0 for the first.
+    pub attempt: u32,
+}
+
+/// What Slack is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// In HTTP's words; everything but 200 is no acknowledgement.
+    pub status: u16,
+    /// What goes with an acknowledgement.
+    pub body: Option<Value>,
+}
+
+impl Reply {
+    const TAKEN: Self = Self { status: 200, body: None };
+    const AGAIN: Self = Self { status: 503, body: None };
+
+    /// It is safe, or not for the bot.
+    pub const fn is_ack(&self) -> bool {
+        self.status == 200
+    }
+}
+
+/// How well something is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// It is well.
+    pub ok: bool,
+    /// What was seen, and what now.
+    pub what: String,
+}
+
+/// What is known of the bot's place in Slack.
+#[derive(Debug, Clone, Default)]
+struct Standing {
+    who: Option<Who>,
+    trouble: Option<String>,
+    /// The installation is gone.
+    gone: bool,
+}
+
+/// An answer on its way to a person.
+enum Answer {
+    Tell(Whom, String),
+    Respond(String, String),
+}
+
+/// The reception.
+pub struct Reception {
+    settings: Settings,
+    reach: Reach,
+    standing: watch::Sender<Standing>,
+    tasks: TaskTracker,
+    seats: Arc<Semaphore>,
+    commands: Mutex<Commands>,
+    bots: Mutex<Bots>,
+    /// When it was last said in the log that a request was not believed.
+    doubted_at: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reception {
+    /// Hears no messages until it was told who the bot is: by [`Self::learn`] or
+    /// [`Self::introduce`].
+    pub fn new(settings: Settings, reach: Reach) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            reach,
+            standing: watch::Sender::default(),
+            tasks: TaskTracker::new(),
+            seats: Arc::new(Semaphore::new(SLACK_IN_HAND_MAX)),
+            commands: Mutex::default(),
+            bots: Mutex::default(),
+            doubted_at: AtomicU64::new(0),
+        })
+    }
+
+    /// This is the bot.
+    pub fn introduce(&self, who: Who) {
+        self.standing.send_modify(|standing| {
+            standing.who = Some(who);
+            if !standing.gone {
+                standing.trouble = None;
+            }
+        });
+    }
+
+    /// Asks Slack who the bot is, until it says so.
+    pub async fn learn(&self, web: &Web, ending: CancellationToken) {
+        let clock = &self.reach.clock;
+        let mut wait_ms = SLACK_WHO_FIRST_MS;
+        let ask = async {
+            loop {
+                let what = match web.call(&self.settings.bot_token, "auth.test", &json!({})).await {
+                    Ok(answer) => match Who::of(&answer) {
+                        Some(who) => return self.introduce(who),
+                        None => "Slack does not say who the bot is".to_owned(),
+                    },
+                    Err(error) => error.to_string(),
+                };
+                tracing::warn!(slack.error = %what, "the bot does not know yet who it is");
+                self.standing.send_modify(|standing| standing.trouble = Some(what));
+                clock.sleep_until(clock.now().plus_ms(wait_ms)).await;
+                wait_ms = (wait_ms * 2).min(SLACK_WHO_MS_MAX);
+            }
+        };
+        // Nothing is lost by not knowing.
+        let _ = ending.run_until_cancelled(ask).await;
+    }
+
+    /// Does the bot know who it is, and may it speak?
+    pub fn health(&self) -> Health {
+        let standing = self.standing.borrow();
+        let ok = standing.who.is_some() && !standing.gone;
+        let what = match (&standing.trouble, ok) {
+            (Some(trouble), _) => trouble.clone(),
+            (None, true) => "Slack knows the bot".to_owned(),
+            (None, false) => "the bot does not know yet who it is in Slack".to_owned(),
+        };
+        Health { ok, what }
+    }
+
+    /// Signs requests, where events come by them.
+    pub(super) fn signing_secret(&self) -> Option<&SecretString> {
+        match &self.settings.ingress {
+            Ingress::Http { signing_secret } => Some(signing_secret),
+            Ingress::Socket { .. } => None,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.reach.clock.now()
+    }
+
+    /// Should a request that is not believed be told of? Anybody can send many.
+    pub(super) fn doubts(&self) -> bool {
+        let now = self.now().as_ms();
+        let last = self.doubted_at.load(Ordering::Relaxed);
+        let due = last == 0 || now.saturating_sub(last) >= SLACK_WHO_MS_MAX;
+        if due {
+            self.doubted_at.store(now, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Takes what Slack delivered. The reply is an acknowledgement only if what it acknowledges is
+    /// safe, and comes in time or not at all. What is under way then goes on: the next delivery
+    /// finds it done.
+    pub async fn receive(self: &Arc<Self>, delivery: Delivery) -> Reply {
+        let kind = delivery.envelope.word();
+        let Ok(seat) = Arc::clone(&self.seats).try_acquire_owned() else {
+            tracing::warn!(slack.kind = %kind, "not acknowledged: too much is in hand");
+            return Reply::AGAIN;
+        };
+        let late = self.reach.clock.sleep_until(delivery.at.plus_ms(SLACK_ACK_MS));
+        let (says, said) = oneshot::channel();
+        let this = Arc::clone(self);
+        // Of its own, since whoever asks may go away half-way.
+        self.tasks.spawn(async move {
+            let (reply, answer) = this.handle(delivery).await;
+            drop(seat);
+            // Nobody may be there any more to hear it.
+            let _ = says.send(reply);
+            match answer {
+                Some(Answer::Tell(whom, text)) => {
+                    this.reach.answers.tell(&whom, &order::bounded(&text)).await;
+                }
+                Some(Answer::Respond(url, text)) => {
+                    this.reach.answers.respond(&url, &order::bounded(&text)).await;
+                }
+                None => {}
+            }
+        });
+        tokio::select! {
+            biased;
+            reply = said => reply.unwrap_or(Reply::AGAIN),
+            () = late => {
+                tracing::warn!(slack.kind = %kind, "not acknowledged: it was not safe in time");
+                Reply::AGAIN
+            }
+        }
+    }
+
+    /// Waits, within a bound, for what is in hand.
+    pub async fn finish(&self) {
+        self.tasks.close();
+        let clock = &self.reach.clock;
+        tokio::select! {
+            () = self.tasks.wait() => {}
+            () = clock.sleep_until(clock.now().plus_ms(SLACK_SOCKET_LEAVE_MS)) => {
+                tracing::warn!(slack.in_hand = self.tasks.len(), "left to Slack to send again");
+            }
+        }
+    }
+
+    async fn handle(&self, delivery: Delivery) -> (Reply, Option<Answer>) {
+        let Delivery { envelope, attempt, .. } = delivery;
+        let heard = hear(&envelope, self.standing.borrow().who.as_ref(), &self.settings);
+        match heard {
+            Heard::Say(said) => self.say(*said, attempt).await,
+            Heard::Command(ask) => self.ask(*ask, attempt, false).await,
+            Heard::Press(ask) => self.ask(*ask, attempt, true).await,
+            Heard::Challenge(challenge) => {
+                (Reply { body: Some(json!({ "challenge": challenge })), ..Reply::TAKEN }, None)
+            }
+            Heard::Lifecycle(lifecycle) => {
+                self.live(lifecycle);
+                (Reply::TAKEN, None)
+            }
+            Heard::Nothing { why } => {
+                let kind = envelope.word();
+                if matches!(envelope.kind, Kind::Unknown(_)) {
+                    tracing::info!(slack.kind = %kind, slack.why = why, "not for the bot");
+                } else {
+                    tracing::debug!(slack.kind = %kind, slack.why = why, "not for the bot");
+                }
+                (Reply::TAKEN, None)
+            }
+            // Whoever asks Slack for it has said so in the log.
+            Heard::Unready => (Reply::AGAIN, None),
+        }
+    }
+
+    async fn say(&self, said: Said, attempt: u32) -> (Reply, Option<Answer>) {
+        let Said { thread, user, first, by_bot, incoming } = said;
+        let name = incoming.keys.first().map(ToString::to_string).unwrap_or_default();
+        if by_bot && !lock(&self.bots).may_speak(self.now(), &thread, &name) {
+            tracing::warn!(
+                slack.channel = thread.channel(),
+                slack.thread = thread.root(),
+                "other programs say too much here: not heard for a while"
+            );
+            return (Reply::TAKEN, None);
+        }
+        let taken = match thread.session() {
+            Ok(session) => self.reach.desk.accept(&session, incoming).await,
+            Err(error) => Err(invalid(&error)),
+        };
+        let Err(error) = taken else { return (Reply::TAKEN, None) };
+        let whom = Whom { thread, user, inside: !first };
+        let (reply, tell) = refusal(&error, attempt);
+        // Both twins are refused; the person hears it once.
+        let tell = tell && lock(&self.commands).cell(&format!("told/{name}")).set(()).is_ok();
+        (reply, tell.then(|| Answer::Tell(whom, order::refused(&error))))
+    }
+
+    async fn ask(&self, ask: Ask, attempt: u32, pressed: bool) -> (Reply, Option<Answer>) {
+        let Some(asker) = &ask.from else { return apart(&ask) };
+        let cell = lock(&self.commands).cell(&ask.id);
+        let mut answer = None;
+        let done = cell
+            .get_or_try_init(|| async {
+                answer = Some(self.carry_out(&ask.order, asker, &ask.id).await?);
+                Ok::<(), DeskError>(())
+            })
+            .await;
+        let (reply, text) = match done {
+            Ok(()) => (Reply::TAKEN, answer),
+            // Slack sends no press again: the person has to.
+            Err(error) if pressed => (Reply::TAKEN, Some(order::refused(&error))),
+            Err(error) => {
+                let (reply, tell) = refusal(&error, attempt);
+                (reply, tell.then(|| order::refused(&error)))
+            }
+        };
+        let whom = || Whom {
+            thread: asker.thread.clone(),
+            user: asker.user.clone(),
+            inside: !asker.first,
+        };
+        (reply, text.map(|text| Answer::Tell(whom(), text)))
+    }
+
+    async fn carry_out(&self, order: &Order, by: &Asker, id: &str) -> Result<String, DeskError> {
+        let desk = &self.reach.desk;
+        let session = by.thread.session().map_err(|error| invalid(&error))?;
+        let command = match order {
+            Order::Help => return Ok(order::HELP.to_owned()),
+            Order::Wrong(what) => return Ok(escaped(what)),
+            Order::Watchers => {
+                return Ok(order::watchers(&desk.view(&session).await?, self.now()));
+            }
+            Order::Status => return Ok(order::status(&desk.view(&session).await?, self.now())),
+            Order::Stop(scope) => {
+                let stop = StopId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
+                Command::Stop { scope: *scope, stop }
+            }
+            Order::Cancel(execution) => {
+                let view = desk.view(&session).await?;
+                let live = view.live.iter().find(|live| live.id == *execution);
+                // What is over is nobody's to end: the desk says so.
+                if let Some(live) = live.filter(|live| live.owner != by.by) {
+                    return Ok(order::not_yours(execution, &live.owner));
+                }
+                let press = PressId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
+                Command::Cancel { execution: execution.clone(), press }
+            }
+        };
+        Ok(order::done(order, &desk.command(&session, &by.by, command).await?))
+    }
+
+    fn live(&self, lifecycle: Lifecycle) {
+        let trouble = match lifecycle {
+            Lifecycle::RateLimited => {
+                tracing::warn!("Slack holds events back: too many within the hour");
+                return;
+            }
+            Lifecycle::Uninstalled => "the app was removed from the workspace; install it again",
+            Lifecycle::Revoked => "the bot's token is void; install the app again",
+        };
+        tracing::error!(slack.trouble = trouble, "the bot can no longer speak in Slack");
+        self.standing.send_modify(|standing| {
+            standing.gone = true;
+            standing.trouble = Some(trouble.to_owned());
+        });
+    }
+}
+
+/// What Slack is answered, and whether the person is told.
+fn refusal(error: &DeskError, attempt: u32) -> (Reply, bool) {
+    match error {
+        // It will be the same the next time.
+        DeskError::Invalid(_) => (Reply::TAKEN, true),
+        DeskError::Full(_) | DeskError::Away(_) => {
+            tracing::warn!(slack.attempt = attempt, %error, "not taken");
+            // Slack does not try again after that.
+            (Reply::AGAIN, attempt >= SLACK_RETRIES_MAX)
+        }
+    }
+}
+
+fn invalid(error: &IdError) -> DeskError {
+    DeskError::Invalid(error.to_string())
+}
+
+/// Asked outside of any thread: nothing that it could be about.
+fn apart(ask: &Ask) -> (Reply, Option<Answer>) {
+    let text = match &ask.order {
+        Order::Help => order::HELP,
+        Order::Wrong(what) => what,
+        Order::Watchers | Order::Status | Order::Cancel(_) | Order::Stop(_) => order::NO_THREAD,
+    };
+    if let Some(url) = &ask.response_url {
+        return (Reply::TAKEN, Some(Answer::Respond(url.clone(), text.to_owned())));
+    }
+    let body = json!({ "response_type": "ephemeral", "text": order::bounded(text) });
+    (Reply { body: Some(body), ..Reply::TAKEN }, None)
+}
