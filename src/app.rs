@@ -1,6 +1,8 @@
 //! The composition root: the only file that knows everything. Owns the order in which the rooms
 //! are opened and closed, and maps configuration onto their settings.
 
+pub(crate) mod slack;
+
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::app::slack::{self, Slack};
 use crate::app::{self, Rooms};
 use crate::config::Config;
 use crate::console::attach::Host;
@@ -24,7 +25,8 @@ use crate::core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::desk::FrontDesk;
 use crate::http::{self, Check, House, Server};
-use crate::ports::{Channel, Clock, Store, StoreError};
+use crate::ports::{Channel, Clock, Desk, Store, StoreError};
+use crate::slack::place;
 use crate::telemetry::Sink;
 use crate::telemetry::metrics::{Gauges, Metrics, Stored};
 use crate::tools::{silence, trigger, watch as probes};
@@ -50,6 +52,7 @@ struct Lookout {
     stage: AtomicU8,
     engine: Arc<Engine>,
     host: Arc<Host>,
+    slack: Option<Arc<slack::Open>>,
     store: Arc<dyn Store>,
     /// The database, where the store is a file.
     file: Option<std::path::PathBuf>,
@@ -71,12 +74,19 @@ pub async fn run(config: Config) -> Result<bool> {
     let metrics = Arc::new(Metrics::new(tools()));
     let host = app::host(&config, &rooms)?;
     let terminals: Arc<dyn Channel> = Arc::<Host>::clone(&host);
-    let channels = HashMap::from([(chat::SURFACE.to_owned(), terminals)]);
+    let mut channels = HashMap::from([(chat::SURFACE.to_owned(), terminals)]);
+    let slack = config.slack.as_ref().map(|slack| Slack::new(slack, &rooms)).transpose()?;
+    channels.extend(slack.as_ref().map(|slack| (place::SURFACE.to_owned(), slack.channel())));
     let engine = rooms.engine(&config, channels, Arc::<Metrics>::clone(&metrics))?;
+    let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(&engine)));
+    let slack = slack.map(|slack| slack.open(&rooms, Arc::clone(&desk))).transpose()?;
+    let more = slack.as_ref().map(slack::Open::routes).unwrap_or_default();
+    let slack = slack.map(Arc::new);
     let lookout = Lookout {
         stage: AtomicU8::new(Stage::Starting as u8),
         engine: Arc::clone(&engine),
         host: Arc::clone(&host),
+        slack: slack.clone(),
         store: rooms.store.rows(),
         file: rooms.store_file.clone(),
         launcher: Arc::clone(&rooms.launcher),
@@ -90,15 +100,21 @@ pub async fn run(config: Config) -> Result<bool> {
     let reach = http::Reach { house, clock: Arc::clone(&rooms.clock), ids: Arc::clone(&rooms.ids) };
     let closed = CancellationToken::new();
     tracing::info!(http.address = %server.address(), "serves");
-    let serving = rooms.tasks.spawn(server.serve(reach, closed.clone()));
+    let serving = rooms.tasks.spawn(server.serve(reach, more, closed.clone()));
     engine.start().await?;
-    let attending = host.serve(Arc::new(FrontDesk(Arc::clone(&engine))))?;
+    if let Some(slack) = &slack {
+        slack.begin();
+    }
+    let attending = host.serve(desk)?;
     let attending = rooms.tasks.spawn(attending);
     lookout.enter(Stage::Working);
     rooms.stopped.cancelled().await;
     lookout.enter(Stage::Ending);
     let drain_ms = config.http.drain_ms;
     rooms.clock.sleep_until(rooms.clock.now().plus_ms(drain_ms)).await;
+    if let Some(slack) = &slack {
+        slack.close().await;
+    }
     let in_time =
         timeout(Duration::from_millis(HAND_OVER_MS_MAX), engine.shut_down()).await.is_ok();
     if !in_time {
@@ -203,7 +219,9 @@ impl Lookout {
         let seen = self.look().await;
         let what = seen.stored.as_ref().map_or_else(Clone::clone, |_| "answers".to_owned());
         let store = Check { name: "store", ok: seen.stored.is_ok(), what };
-        (vec![self.boot(), store, self.spool(), self.terminals()], seen)
+        let mut checks = vec![self.boot(), store, self.spool(), self.terminals()];
+        checks.extend(self.slack.as_ref().map(|slack| slack.check()));
+        (checks, seen)
     }
 }
 

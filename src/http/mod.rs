@@ -18,6 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use serde::Serialize;
@@ -121,11 +122,11 @@ impl Server {
         self.listener.local_addr().unwrap_or(self.settings.bind)
     }
 
-    /// Answers until `ending`; then connections end within
-    /// [`HTTP_DRAIN_MS`](crate::core::limits::HTTP_DRAIN_MS).
-    pub async fn serve(self, reach: Reach, ending: CancellationToken) {
+    /// Answers until `ending`, with the pages of others besides its own; then connections end
+    /// within [`HTTP_DRAIN_MS`](crate::core::limits::HTTP_DRAIN_MS).
+    pub async fn serve(self, reach: Reach, more: Router, ending: CancellationToken) {
         let clock = Arc::clone(&reach.clock);
-        let router = pages::router(reach, self.settings.token);
+        let router = pages::router(reach, self.settings.token, more);
         connections::serve(self.listener, router, clock, ending).await;
     }
 }

@@ -28,7 +28,7 @@ struct Pages {
 }
 
 /// All pages, with what is around each.
-pub(super) fn router(reach: Reach, token: Option<SecretString>) -> Router {
+pub(super) fn router(reach: Reach, token: Option<SecretString>, more: Router) -> Router {
     let late = Duration::from_millis(HTTP_REQUEST_MS);
     Router::new()
         .route("/livez", get(live))
@@ -36,6 +36,7 @@ pub(super) fn router(reach: Reach, token: Option<SecretString>) -> Router {
         .route("/metrics", get(metrics))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .with_state(Pages { reach: reach.clone(), token })
+        .merge(more)
         .layer(RequestBodyTimeoutLayer::new(Duration::from_millis(HTTP_BODY_MS)))
         .layer(RequestBodyLimitLayer::new(HTTP_BODY_BYTES_MAX))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, late))

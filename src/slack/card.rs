@@ -1,5 +1,5 @@
-//! The message that shows how a watcher stands: its name, since when, until when, a button to cancel
-//! it; in the end how it ended, and no button. Must not know how it is posted.
+//! The message that shows how a watcher stands: its name, since when, until when, a button to
+//! cancel it; in the end how it ended, and no button. Must not know how it is posted.
 
 use serde_json::{Value, json};
 

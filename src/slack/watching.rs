@@ -37,7 +37,7 @@ impl Watching {
         Self { desk, posting, clock, drawn, sessions }
     }
 
-    /// Until `ending`. While nothing of Slack's runs here it only waits to hear that something does.
+    /// Until `ending`. While nothing of Slack's runs here it only waits to hear that it does.
     pub async fn run(mut self, ending: CancellationToken) {
         // What is not drawn is drawn by the next process, or made final by the outbox.
         let _ended = ending.run_until_cancelled(self.watch()).await;
@@ -115,11 +115,14 @@ impl Watching {
         self.mend(session, &execution.id, at).await;
     }
 
-    /// It may have ended while it was drawn as running, and been made final before that arrived: the
-    /// later of two drawings is what stays.
+    /// It may have ended while it was drawn as running, and been made final before that arrived:
+    /// the later of two drawings is what stays.
     async fn mend(&self, session: &SessionId, id: &ExecutionId, at: &str) {
         for _ in 0..MENDS_MAX {
-            let Ok(view) = self.desk.view(session).await else { return };
+            let Ok(view) = self.desk.view(session).await else {
+                self.clock.sleep_until(self.clock.now().plus_ms(SLACK_PACE_MS)).await;
+                continue;
+            };
             let ended = view.ended.iter().find(|execution| execution.id == *id);
             let Some(ended) = ended else { return };
             let drawn = card::render(ended, None);

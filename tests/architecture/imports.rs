@@ -39,7 +39,7 @@ const STD_OUTSIDE_CORE: &[&str] = &["env", "fs", "io", "net", "os", "process", "
 /// Crates that belong to one room, so that what they do can be replaced in one place.
 const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["app", "audit", "cli", "main", "serve"]),
-    ("axum", &["http", "slack"]),
+    ("axum", &["app", "http", "slack"]),
     ("clap", &["cli", "main"]),
     ("form_urlencoded", &["slack"]),
     ("hmac", &["slack"]),

@@ -1,5 +1,5 @@
-//! A message that lives: put up once, as a post is, then drawn anew where it is. Owns what an edit's
-//! error says of it. Must not know when one is due.
+//! A message that lives: put up once, as a post is, then drawn anew where it is. Owns what an
+//! edit's error says of it. Must not know when one is due.
 
 use serde_json::{Value, json};
 
