@@ -17,7 +17,7 @@ pub(crate) struct Pusher {
     url: String,
     secret: String,
     http: reqwest::Client,
-    _stop: DropGuard,
+    _stop: Option<DropGuard>,
 }
 
 /// A request, before it is sent.
@@ -38,6 +38,12 @@ fn signature(secret: &str, seconds: u64, body: &str) -> String {
     })
 }
 
+fn client() -> reqwest::Client {
+    // Another test of this process may have installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
 impl Pusher {
     pub(crate) async fn to(routes: Router, secret: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -50,8 +56,21 @@ impl Pusher {
                 () = stopped.cancelled() => {}
             }
         });
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { url, secret: secret.to_owned(), http, _stop: stop.drop_guard() }
+        let http = client();
+        Self { url, secret: secret.to_owned(), http, _stop: Some(stop.drop_guard()) }
+    }
+
+    /// Sends to a bot that serves there.
+    pub(crate) fn at(address: std::net::SocketAddr, secret: &str) -> Self {
+        let http = client();
+        Self { url: format!("http://{address}"), secret: secret.to_owned(), http, _stop: None }
+    }
+
+    /// The status of the answer, where there is one.
+    pub(crate) async fn try_send(&self, push: Push) -> Option<u16> {
+        let request = self.http.post(format!("{}{}", self.url, push.path));
+        let answer = request.headers(push.headers).body(push.body).send().await.ok()?;
+        Some(answer.status().as_u16())
     }
 
     /// Signed at this second.

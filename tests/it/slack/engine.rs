@@ -52,11 +52,14 @@ async fn b36_b39_the_answer_and_what_wakes_later_land_in_the_thread_that_asked()
     bot.llm.will(Reply::text("I watch it."));
     bot.llm.will(Reply::text("It is **done**."));
     say(&bot, &root, "watch the deploy").await;
-    posted(&bot, &root, 1).await;
-    said(&on).await;
     posted(&bot, &root, 2).await;
-    assert_eq!(texts(&slack, &root), ["I watch it.", "It is *done*."]);
-    assert_eq!(slack.posted().len(), 2);
+    said(&on).await;
+    posted(&bot, &root, 4).await;
+    let mut texts = texts(&slack, &root);
+    let card = texts.remove(0);
+    assert!(card.starts_with("'deploy' completed (") && card.ends_with("up"), "{card}");
+    assert_eq!(texts, ["I watch it.", "It is *done*."]);
+    assert_eq!(slack.posted().len(), 3);
     bot.finish().await;
 }
 

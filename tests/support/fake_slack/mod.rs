@@ -54,6 +54,8 @@ pub(crate) enum Fault {
     CutAfter,
     /// Not done, and never answered.
     Stall,
+    /// Done, and never answered.
+    Mute,
     /// Done; half of the answer comes.
     Half,
     /// Done; the answer is `{"ok":true}` and nothing else.
@@ -294,6 +296,18 @@ impl FakeSlack {
         self.world().messages.iter().filter(under).cloned().collect()
     }
 
+    /// Waits until the messages under a root are like that.
+    pub(crate) async fn until(
+        &self,
+        channel: &str,
+        root: &str,
+        like: impl Fn(&[Message]) -> bool,
+    ) -> Vec<Message> {
+        let mut changes = self.shared.changes.subscribe();
+        changes.wait_for(|_| like(&self.thread(channel, root))).await.unwrap();
+        self.thread(channel, root)
+    }
+
     /// Every message of the bot.
     pub(crate) fn posted(&self) -> Vec<Message> {
         self.world().messages.iter().filter(|one| !one.bot_id.is_empty()).cloned().collect()
@@ -358,6 +372,10 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
             cut("")
         }
         Some(Fault::Stall) => std::future::pending().await,
+        Some(Fault::Mute) => {
+            done();
+            std::future::pending().await
+        }
         Some(Fault::Half) => {
             let answer = done();
             cut(answer.get(..answer.len() / 2).unwrap_or_default())
