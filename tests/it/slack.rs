@@ -7,6 +7,7 @@ mod live;
 mod long;
 mod posting;
 mod repeats;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
