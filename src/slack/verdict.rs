@@ -26,7 +26,10 @@ pub(super) fn of(method: &'static str, error: &str, needed: Option<&str>) -> Ver
         "not_in_channel" => "the bot is not in the channel: /invite it, then ask again",
         "channel_not_found" => "the channel is gone, or the bot cannot see it: /invite it",
         "is_archived" => "the channel is archived",
-        "cannot_reply_to_message" | "thread_not_found" | "message_not_found" => {
+        "cannot_reply_to_message"
+        | "thread_not_found"
+        | "invalid_thread_ts"
+        | "message_not_found" => {
             "the message that the thread hangs on is gone, or cannot be answered"
         }
         "thread_locked" => "the thread is locked: nobody can answer in it",

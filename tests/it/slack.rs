@@ -8,6 +8,7 @@ mod long;
 mod posting;
 mod repeats;
 mod whole;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -99,6 +99,10 @@ pub const SLACK_MENDED_MS: u64 = 300_000;
 pub const SLACK_STATUS_MS: u64 = 1_000;
 /// A status is set again after so long: Slack takes it away after two minutes.
 pub const SLACK_STATUS_AGAIN_MS: u64 = 90_000;
+/// Before a status is tried again that could not be set.
+pub const SLACK_STATUS_RETRY_MS: u64 = 5_000;
+/// A status that cannot be taken away is left to Slack after so long.
+pub const SLACK_STATUS_LEFT_MS: u64 = 60_000;
 /// A turn of which nothing was heard for so long is not shown any more.
 pub const SLACK_STATUS_QUIET_MS_MAX: u64 = 2_400_000;
 /// Threads in which a status is shown.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::core::limits::{
-    SLACK_STATUS_AGAIN_MS, SLACK_STATUS_MS, SLACK_STATUS_QUIET_MS_MAX, SLACK_STATUSES_MAX,
+    SLACK_STATUS_AGAIN_MS, SLACK_STATUS_LEFT_MS, SLACK_STATUS_MS, SLACK_STATUS_QUIET_MS_MAX,
+    SLACK_STATUS_RETRY_MS, SLACK_STATUSES_MAX,
 };
 use crate::core::time::Timestamp;
 use crate::slack::pace::{Pass, Rank};
@@ -147,12 +148,14 @@ impl Board {
         match told {
             Told::Shown => (status.shown, status.unsure, status.set_at) = (set, false, now),
             // What takes it away is not tried for ever: Slack does that itself in the end.
-            Told::NotYet if set.is_none() && now.since_ms(status.heard_at) > 60_000 => {
+            Told::NotYet
+                if set.is_none() && now.since_ms(status.heard_at) > SLACK_STATUS_LEFT_MS =>
+            {
                 self.statuses.remove(thread);
             }
             Told::NotYet => {
                 status.unsure = true;
-                status.not_before = now.plus_ms(5 * SLACK_STATUS_MS);
+                status.not_before = now.plus_ms(SLACK_STATUS_RETRY_MS);
             }
             Told::NotHere => drop(self.statuses.remove(thread)),
         }

@@ -8,6 +8,8 @@ const COMMANDS: [&str; 6] = ["channel", "here", "everyone", "group", "subteam", 
 const MASSES: [&str; 3] = ["channel", "here", "everyone"];
 /// So many unseen characters are looked through for what follows.
 const UNSEEN_MAX: usize = 32;
+/// Longest name of an entity.
+const ENTITY_BYTES_MAX: usize = 10;
 /// Letters that are compared.
 const WORD_CHARS_MAX: usize = 12;
 
@@ -31,6 +33,8 @@ pub(super) fn tame(text: &str) -> String {
                 out.push('›');
             }
             '@' if calls_masses(rest) && !before.is_ascii_alphanumeric() => out.push('＠'),
+            // Markdown may be decoded before it is looked at for mentions.
+            '&' if is_encoded(text.get(at..).unwrap_or_default()) => out.push('＆'),
             '\n' | '\t' => out.push(c),
             '\u{2028}' | '\u{2029}' => out.push('\n'),
             _ if c.is_control() => {}
@@ -42,9 +46,58 @@ pub(super) fn tame(text: &str) -> String {
     out
 }
 
+/// Is this an encoded `<` or `@` that would call somebody?
+fn is_encoded(text: &str) -> bool {
+    match entity(text) {
+        Some(('<', rest)) => is_live(rest),
+        Some(('@', rest)) => calls_masses(rest),
+        Some(_) | None => false,
+    }
+}
+
+/// The character that an entity at the beginning stands for, and what follows it.
+fn entity(text: &str) -> Option<(char, &str)> {
+    let near = text.get(..text.floor_char_boundary(2 * ENTITY_BYTES_MAX)).unwrap_or(text);
+    let (name, _) = near.strip_prefix('&')?.split_once(';')?;
+    let rest = text.get(name.len() + 2..)?;
+    let c = match name {
+        "lt" | "LT" => '<',
+        "commat" => '@',
+        "excl" => '!',
+        "num" => '#',
+        _ if name.len() > ENTITY_BYTES_MAX => return None,
+        _ => {
+            let number = name.strip_prefix('#')?;
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(number) => u32::from_str_radix(number, 16),
+                None => number.parse(),
+            };
+            char::from_u32(code.ok()?)?
+        }
+    };
+    Some((c, rest))
+}
+
+/// The characters of a text, decoded once.
+struct Decoded<'a>(&'a str);
+
+impl Iterator for Decoded<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        if let Some((c, rest)) = entity(self.0) {
+            self.0 = rest;
+            return Some(c);
+        }
+        let c = self.0.chars().next()?;
+        self.0 = self.0.get(c.len_utf8()..).unwrap_or_default();
+        Some(c)
+    }
+}
+
 /// Does what stands after a `<` make it one of Slack's forms?
 fn is_live(rest: &str) -> bool {
-    let mut seen = rest.chars().scan(0, unseen_run).filter(|c| !is_unseen(*c) && *c != '\\');
+    let mut seen = Decoded(rest).scan(0, unseen_run).filter(|c| !is_unseen(*c) && *c != '\\');
     let kind = seen.next();
     let word: String = seen
         .take_while(char::is_ascii_alphanumeric)
@@ -61,8 +114,8 @@ fn is_live(rest: &str) -> bool {
 
 /// Does what stands after an `@` make it a call to everybody?
 fn calls_masses(rest: &str) -> bool {
-    let word: String = rest
-        .chars()
+    let word: String = Decoded(rest)
+        .scan(0, unseen_run)
         .filter(|c| !is_zero_width(*c))
         .take(WORD_CHARS_MAX)
         .take_while(char::is_ascii_alphabetic)

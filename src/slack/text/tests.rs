@@ -52,6 +52,9 @@ fn slack_30_no_text_calls_people() {
         ("@channel @Here, @everyone!", "＠channel ＠Here, ＠everyone!"),
         ("@\u{200b}channel @ch\u{2060}annel", "＠\u{200b}channel ＠ch\u{2060}annel"),
         ("`<!channel>`", "`‹!channel›`"),
+        ("&lt;!channel&gt; &#60;!here>", "＆lt;!channel&gt; ＆#60;!here>"),
+        ("<&excl;channel> &commat;here", "‹&excl;channel› ＆commat;here"),
+        ("&#x40;everyone @&#x63;hannel", "＆#x40;everyone ＠&#x63;hannel"),
     ];
     for (text, expected) in calls {
         assert_eq!(tame(text), expected, "{text:?}");
@@ -67,6 +70,7 @@ fn slack_30_no_text_calls_people() {
         "@channels @hereabouts @someone me@here.example",
         "List<@Override> if a <@ b",
         "1 < ! x",
+        "a &lt; b &amp;& c; &#64; &bogus; &#xffffffffff;",
     ];
     for text in harmless {
         assert_eq!(tame(text), text);

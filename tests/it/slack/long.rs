@@ -1,9 +1,12 @@
 //! Long posts: several messages, or a file.
 
 use dogwatch::core::limits::{
-    SLACK_BLOCK_CHARS_MAX, SLACK_MENDED_MS, SLACK_PACE_MS, SLACK_TEXT_CHARS_MAX,
+    POST_LEASE_MS, SLACK_BLOCK_CHARS_MAX, SLACK_CALL_MS, SLACK_MENDED_MS, SLACK_PACE_MS,
+    SLACK_TEXT_CHARS_MAX,
 };
+use dogwatch::ports::Clock;
 use pretty_assertions::assert_eq;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::support::fake_slack::Fault;
@@ -94,6 +97,34 @@ async fn slack_17_where_slack_takes_no_blocks_the_text_comes_in_smaller_pieces()
         assert!(thread.iter().all(|message| message.blocks.is_null()));
         fit(&thread);
     }
+}
+
+#[tokio::test]
+async fn a_try_ends_in_time_however_slow_slack_is_and_the_next_one_goes_on() {
+    let stand = Stand::new().await;
+    let text = lines(34_000);
+    let gates: Vec<CancellationToken> = (0..2).map(|_| CancellationToken::new()).collect();
+    for gate in &gates {
+        stand.slack.will(METHOD, Fault::Held(gate.clone()));
+    }
+    let began = stand.clock.now();
+    let moves = async {
+        for (number, gate) in gates.iter().enumerate() {
+            stand.slack.called(METHOD, number + 1).await;
+            // The end of the try and that of the call.
+            stand.clock.sleeps(2 * (number + 1)).await;
+            stand.clock.advance(SLACK_CALL_MS - 500);
+            gate.cancel();
+        }
+    };
+    let (posted, ()) = tokio::join!(stand.post(&text), patiently(moves));
+    let what = unknown(posted);
+    assert!(what.contains("2 messages of it are there"), "{what}");
+    assert!(stand.clock.now().since_ms(began) < POST_LEASE_MS);
+    stand.clock.advance(60_000);
+    stand.again(&text).await.unwrap();
+    let parts: Vec<String> = stand.thread().iter().map(part).collect();
+    assert_eq!(parts, ["0", "1", "2"]);
 }
 
 #[tokio::test]

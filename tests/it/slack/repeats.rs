@@ -1,5 +1,6 @@
 //! A post whose outcome nobody knows: it is looked for, and each part of it is there once.
 
+use dogwatch::core::limits::SLACK_LOOK_MS_MAX;
 use pretty_assertions::assert_eq;
 
 use super::*;
@@ -95,7 +96,10 @@ async fn only_the_bots_own_word_counts_and_only_for_this_post() {
     let stand = Stand::new().await;
     let other = Post { item: ItemId::new("post/0/0").unwrap(), ..post(&stand.root, "earlier") };
     stand.send(other).await.unwrap();
-    stand.slack.forged(&stand.root, stand.thread()[0].metadata.clone());
+    // Somebody else says that it is there, under a name that can be guessed.
+    let mut forged = stand.thread()[0].metadata.clone();
+    forged["event_payload"]["item"] = "post/1/0".into();
+    stand.slack.forged(&stand.root, forged);
     stand.slack.will(METHOD, Fault::CutBefore);
     unknown(stand.post("mine").await);
     stand.again("mine").await.unwrap();
@@ -142,4 +146,37 @@ async fn a_file_that_was_never_heard_of_is_found_too() {
         stand.thread().iter().map(|message| message.files.len()).collect::<Vec<_>>(),
         [0, 1]
     );
+}
+
+#[tokio::test]
+async fn what_this_process_has_posted_itself_needs_no_look() {
+    let stand = Stand::new().await;
+    stand.slack.will(METHOD, Fault::Held(opened()));
+    stand.slack.will(METHOD, Fault::CutBefore);
+    unknown(stand.post(&long()).await);
+    stand.slack.always(LOOK, Fault::Limited(60));
+    stand.clock.advance(60_000);
+    stand.again(&long()).await.unwrap();
+    let thread = stand.thread();
+    let parts: Vec<String> = thread.iter().map(part).collect();
+    assert_eq!(parts, ["0", "1", "2"]);
+    // Only what may have been posted says so.
+    let marked = thread.iter().map(|message| markdown(message).starts_with("_(may be repeated)_"));
+    assert_eq!(marked.collect::<Vec<_>>(), [false, true, false]);
+}
+
+#[tokio::test]
+async fn a_look_that_takes_too_long_leaves_time_to_post() {
+    let mut stand = Stand::new().await;
+    stand.slack.will(METHOD, Fault::CutAfter);
+    unknown(stand.post("twice").await);
+    stand.slack.will(LOOK, Fault::Stall);
+    stand.restart();
+    let moves = async {
+        stand.slack.called(LOOK, 1).await;
+        stand.clock.advance(SLACK_LOOK_MS_MAX);
+    };
+    let (posted, ()) = tokio::join!(stand.again("twice"), patiently(moves));
+    posted.unwrap();
+    assert_eq!(stand.texts(), ["twice", "_(may be repeated)_\n\ntwice"]);
 }

@@ -149,7 +149,6 @@ async fn a_mention_starts_a_watcher_and_its_end_comes_back_to_the_thread() {
 
 /// The bot is killed while a call is under way: before Slack did it, or after.
 async fn killed_at(method: &str, nth: usize, fault: Fault) {
-    println!("killed at call {nth} of {method}: {fault:?}");
     let mut town = Town::new(&["one"]).await;
     let bot = town.bot();
     let open = CancellationToken::new();
