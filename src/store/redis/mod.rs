@@ -18,6 +18,7 @@
 
 mod address;
 mod apply;
+mod bare;
 mod fault;
 pub mod health;
 mod keys;
@@ -36,6 +37,8 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, cmd};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
+
+pub use self::bare::{Bare, BareStep};
 
 use self::address::{Address, Servers};
 use self::apply::{Call, applied};
