@@ -113,6 +113,10 @@ pub async fn load(
         store: store.rows(),
         clock: Arc::new(SystemClock::from_store(now)),
         cpu_us: cpu_of(&store),
+        bare: match &store {
+            store::Chosen::Sqlite(_) => None,
+            store::Chosen::Redis(redis) => redis.bare().await,
+        },
     };
     let settings = load::Settings { sessions, executions, sole: store.is_sole() };
     let report = tokio::select! {

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use smol_str::SmolStr;
 
 /// Longest id in bytes. Keys of rows and of files are made of ids, so they stay short.
 pub const ID_BYTES_MAX: usize = 160;
@@ -51,14 +52,14 @@ macro_rules! text_id {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(transparent)]
-        pub struct $name(String);
+        pub struct $name(SmolStr);
 
         impl $name {
             /// Takes a well-formed text.
             pub fn new(text: impl Into<String>) -> Result<Self, IdError> {
                 let text = text.into();
                 check($what, &text)?;
-                Ok(Self(text))
+                Ok(Self(text.into()))
             }
 
             /// The text.
@@ -75,7 +76,9 @@ macro_rules! text_id {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                Self::new(String::deserialize(d)?).map_err(serde::de::Error::custom)
+                let text = SmolStr::deserialize(d)?;
+                check($what, &text).map_err(serde::de::Error::custom)?;
+                Ok(Self(text))
             }
         }
     )*};

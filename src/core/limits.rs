@@ -121,6 +121,12 @@ pub const REDIS_RECONNECT_MS_MAX: u64 = 2_000;
 pub const REDIS_PING_MS: u64 = 10_000;
 /// Requests to Redis that wait for their turn on the connection.
 pub const REDIS_QUEUE_MAX: usize = 1_024;
+/// Requests that go to Redis in one piece: about what it reads at once, since it answers a piece
+/// whole.
+pub const REDIS_TOGETHER_MAX: usize = 16;
+/// Such pieces without an answer: enough that neither side waits for the other; beyond, the next
+/// one grows.
+pub const REDIS_UNDER_WAY_MAX: usize = 8;
 /// Times that a request follows a slot of a Redis Cluster, or waits for it.
 pub const REDIS_CLUSTER_RETRIES_MAX: u32 = 6;
 /// Rows, or members of a shard's index, that are read from Redis at once.

@@ -2,10 +2,10 @@
 //! again. Owns what is kept, and how much. Must not know operations, nor whether it is still true.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::weight::weight;
 use crate::core::ledger::{Key, Operation, Revision, Row, Rows, Working};
 use crate::core::limits::KEYS_PER_LOAD_MAX;
 
@@ -53,19 +53,19 @@ impl Kept {
     }
 
     /// What the next operation will want and is not kept, as far as there is room in this load.
-    pub(super) fn ahead<O: Operation>(&self, operation: &O, wanted: usize) -> Vec<Key> {
-        let held = |key: &Key| self.shelf.rows.contains_key(key) || self.rows.contains_key(key);
-        let mut keys = operation.ahead(&Working::new(self.rows.clone()), &held);
+    pub(super) fn ahead<O: Operation>(&mut self, operation: &O, wanted: usize) -> Vec<Key> {
+        let working = Working::new(std::mem::take(&mut self.rows));
+        let held = |key: &Key| self.shelf.rows.contains_key(key) || working.has(key);
+        let mut keys = operation.ahead(&working, &held);
         keys.retain(|key| !held(key));
         keys.truncate(KEYS_PER_LOAD_MAX.saturating_sub(wanted));
+        self.rows = working.into_loaded();
         keys
     }
 
     /// What an operation saw or wrote goes back to its place.
     pub(super) fn sort(&mut self) {
-        let shelved = std::mem::take(&mut self.rows);
-        let (rows, shelved) = shelved.into_iter().partition(|(key, _)| is_frame(key));
-        self.rows = rows;
+        let shelved = self.rows.extract_if(.., |key, _| !is_frame(key)).collect();
         self.shelf.put(shelved);
     }
 }
@@ -79,15 +79,15 @@ struct Shelf {
 }
 
 impl Shelf {
-    fn put(&mut self, rows: Rows) {
+    fn put(&mut self, rows: Vec<(Key, Option<Arc<Row>>)>) {
         let before = self.bytes;
-        let last: Vec<Key> = rows.keys().cloned().collect();
+        let last: Vec<Key> = rows.iter().map(|(key, _)| key.clone()).collect();
         for (key, row) in rows {
             let there = self.rows.get(&key);
             if there.is_some_and(|(there, _)| is_same(there.as_ref(), row.as_ref())) {
                 continue;
             }
-            let bytes = ROW_BYTES + row.as_deref().map_or(0, size);
+            let bytes = ROW_BYTES + row.as_deref().map_or(0, weight);
             self.bytes += bytes;
             let replaced = self.rows.insert(key, (row, bytes));
             self.bytes -= replaced.map_or(0, |(_, bytes)| bytes);
@@ -121,24 +121,6 @@ fn is_same(one: Option<&Arc<Row>>, other: Option<&Arc<Row>>) -> bool {
         (None, None) => true,
         (Some(_), None) | (None, Some(_)) => false,
     }
-}
-
-/// About what a row takes: the length of its text form.
-fn size(row: &Row) -> usize {
-    struct Count(usize);
-    impl Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // One that has no text form cannot be stored either.
-    let _counted = serde_json::to_writer(&mut count, row);
-    count.0
 }
 
 fn is_frame(key: &Key) -> bool {

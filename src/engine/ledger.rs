@@ -205,8 +205,12 @@ impl Ledger {
         if mailboxes.len() >= MAILBOXES_MAX || full {
             mailboxes.retain(|_, mailbox| Arc::strong_count(mailbox) > 1);
         }
-        let new = || Arc::new(tokio::sync::Mutex::new(self.nothing()));
-        Arc::clone(mailboxes.entry(aggregate.clone()).or_insert_with(new))
+        if let Some(mailbox) = mailboxes.get(aggregate) {
+            return Arc::clone(mailbox);
+        }
+        let mailbox = Arc::new(tokio::sync::Mutex::new(self.nothing()));
+        mailboxes.insert(aggregate.clone(), Arc::clone(&mailbox));
+        mailbox
     }
 
     /// Where this boot writes alone, the rows it kept are the rows there are.
@@ -234,7 +238,7 @@ impl Ledger {
         let (mut rounds, mut tries) = (0, 0);
         loop {
             let at = Situation { now: self.clock.now(), sole_boot: self.sole_boot.clone() };
-            let wanted = match step(operation, &at, &have.rows) {
+            let wanted = match step(operation, &at, &mut have.rows) {
                 Step::Load(keys) => have.take(keys),
                 Step::Decided(result) => return Ok(Decided { result, kept: have, fresh }),
             };

@@ -15,6 +15,7 @@ mod recovery;
 mod sweep;
 mod turn_task;
 mod watcher;
+mod weight;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

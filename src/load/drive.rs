@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use tokio::task::JoinSet;
 
 use super::record::{Recorder, Script};
@@ -28,6 +30,13 @@ const SURFACE: &str = "load";
 #[expect(clippy::disallowed_methods, reason = "what is measured is time that passes")]
 pub(super) fn now() -> Instant {
     Instant::now()
+}
+
+/// What this process has used of processors; nothing where the system does not say.
+pub(super) fn own_cpu() -> Duration {
+    let Ok(used) = getrusage(UsageWho::RUSAGE_SELF) else { return Duration::ZERO };
+    let us = used.user_time().num_microseconds() + used.system_time().num_microseconds();
+    Duration::from_micros(us.unsigned_abs())
 }
 
 /// A name that no session had before.
@@ -118,7 +127,7 @@ impl Lab {
         let count = |of: &std::sync::atomic::AtomicU64| of.load(Ordering::Relaxed);
         let before = (count(&store.loads), count(&store.applies), count(&store.conflicts));
         let cpu_before = scratch.cpu().await;
-        let begun = now();
+        let (begun, own_before) = (now(), own_cpu());
         let mut tasks = JoinSet::new();
         for mut lane in lanes {
             let (driver, executions) = (driver.clone(), settings.executions);
@@ -135,7 +144,7 @@ impl Lab {
             let done = done.map_err(|_| LoadError::Disturbed("a session's task broke off"))?;
             latencies.extend(done?);
         }
-        let took = begun.elapsed();
+        let (took, own) = (begun.elapsed(), own_cpu().saturating_sub(own_before));
         let cpu_us = cpu_before.zip(scratch.cpu().await).map(|(from, to)| to.saturating_sub(from));
         Ok(Measured {
             cycles: latencies.len(),
@@ -145,6 +154,7 @@ impl Lab {
             applies: count(&store.applies) - before.1,
             conflicts: count(&store.conflicts) - before.2,
             cpu_us,
+            own,
         })
     }
 }

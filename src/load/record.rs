@@ -1,4 +1,4 @@
-//! What a cycle reads and writes, and the same again straight to the store. Owns the recording
+//! What a cycle reads and writes, and the same again with nothing decided. Owns the recording
 //! store and the reference loop. Must not know what the rows mean.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
 use crate::core::time::Timestamp;
 use crate::ports::{Applied, Hint, Ids as _, Loaded, Member, Store, StoreError};
 use crate::store::UlidIds;
+use crate::store::redis::{Bare, BareStep};
 
 /// One command to the store.
 #[derive(Debug, Clone)]
@@ -129,23 +130,44 @@ pub(super) struct Script {
     pub(super) cycles: Vec<Command>,
 }
 
-/// The same reads and writes in as many fresh sessions at once, with nothing decided.
+/// The same rows in as many fresh sessions at once, with nothing decided.
 pub(super) async fn replay(
     scratch: &Scratch,
-    script: &Arc<Script>,
+    script: &Script,
     settings: Settings,
+) -> Result<Duration, LoadError> {
+    if let Some(bare) = &scratch.bare {
+        let (opening, cycles) = (steps(&script.opening)?, steps(&script.cycles)?);
+        let (opening, cycles) = (Arc::new(opening), Arc::new(cycles));
+        let run = |session: Raw, steps: &Arc<Vec<BareStep>>| {
+            session.step_through(bare.clone(), Arc::clone(steps)).boxed()
+        };
+        return race(settings, |raw| run(raw, &opening), |raw| run(raw, &cycles)).await;
+    }
+    let opening = Arc::new(script.opening.clone());
+    let cycles = Arc::new(script.cycles.clone());
+    let run = |session: Raw, commands: &Arc<Vec<Command>>| {
+        session.repeat(Arc::clone(&scratch.store), Arc::clone(commands)).boxed()
+    };
+    race(settings, |raw| run(raw, &opening), |raw| run(raw, &cycles)).await
+}
+
+type Run = BoxFuture<'static, Result<Raw, LoadError>>;
+
+/// How long it takes until all sessions are through.
+async fn race(
+    settings: Settings,
+    open: impl Fn(Raw) -> Run,
+    run: impl Fn(Raw) -> Run,
 ) -> Result<Duration, LoadError> {
     let mut sessions = vec![];
     for _ in 0..settings.sessions {
-        let mut raw = Raw::new(Arc::clone(&scratch.store))?;
-        raw.run(&script.opening).await?;
-        sessions.push(raw);
+        sessions.push(open(Raw::new()?).await?);
     }
     let begun = now();
     let mut tasks = JoinSet::new();
-    for mut raw in sessions {
-        let script = Arc::clone(script);
-        tasks.spawn(async move { raw.run(&script.cycles).await });
+    for raw in sessions {
+        tasks.spawn(run(raw));
     }
     while let Some(done) = tasks.join_next().await {
         done.map_err(|_| LoadError::Disturbed("a task of the reference broke off"))??;
@@ -153,23 +175,54 @@ pub(super) async fn replay(
     Ok(begun.elapsed())
 }
 
+/// Each apply with what was read before it.
+fn steps(commands: &[Command]) -> Result<Vec<BareStep>, StoreError> {
+    let (mut steps, mut reads) = (vec![], vec![]);
+    for command in commands {
+        match command {
+            Command::Load(keys) => reads.extend(keys.iter().cloned()),
+            Command::Apply(change) => {
+                steps.push(BareStep::new(std::mem::take(&mut reads), change.as_ref().clone())?);
+            }
+        }
+    }
+    Ok(steps)
+}
+
 /// One session of the reference.
 struct Raw {
-    store: Arc<dyn Store>,
     aggregate: Aggregate,
     revision: Option<Revision>,
 }
 
 impl Raw {
-    fn new(store: Arc<dyn Store>) -> Result<Self, LoadError> {
-        Ok(Self { store, aggregate: Aggregate::Session(scratch_session()?), revision: None })
+    fn new() -> Result<Self, LoadError> {
+        Ok(Self { aggregate: Aggregate::Session(scratch_session()?), revision: None })
     }
 
-    async fn run(&mut self, commands: &[Command]) -> Result<(), LoadError> {
-        for command in commands {
+    async fn step_through(
+        mut self,
+        bare: Bare,
+        steps: Arc<Vec<BareStep>>,
+    ) -> Result<Self, LoadError> {
+        for step in steps.iter() {
+            let revision = Revision(UlidIds.fresh());
+            let expected = self.revision.replace(revision.clone());
+            let applied = bare.step(&self.aggregate, expected.as_ref(), &revision, step).await?;
+            undisturbed(applied)?;
+        }
+        Ok(self)
+    }
+
+    async fn repeat(
+        mut self,
+        store: Arc<dyn Store>,
+        commands: Arc<Vec<Command>>,
+    ) -> Result<Self, LoadError> {
+        for command in commands.iter() {
             match command {
                 Command::Load(keys) => {
-                    self.store.load(&self.aggregate, keys).await?;
+                    store.load(&self.aggregate, keys).await?;
                 }
                 Command::Apply(change) => {
                     let revision = Revision(UlidIds.fresh());
@@ -179,12 +232,17 @@ impl Raw {
                         revision,
                         ..change.as_ref().clone()
                     };
-                    if self.store.apply(change).await? == Applied::Conflict {
-                        return Err(LoadError::Disturbed("a write of the reference conflicted"));
-                    }
+                    undisturbed(store.apply(change).await?)?;
                 }
             }
         }
-        Ok(())
+        Ok(self)
     }
+}
+
+fn undisturbed(applied: Applied) -> Result<(), LoadError> {
+    if applied == Applied::Conflict {
+        return Err(LoadError::Disturbed("a write of the reference conflicted"));
+    }
+    Ok(())
 }

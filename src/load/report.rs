@@ -19,12 +19,14 @@ pub(super) struct Measured {
     pub(super) conflicts: u64,
     /// Of the store's server.
     pub(super) cpu_us: Option<u64>,
+    /// Of this process.
+    pub(super) own: Duration,
 }
 
 /// A round, and its reference.
 pub(super) struct Round {
     pub(super) measured: Measured,
-    /// The same cycles' reads and writes, straight to the store.
+    /// The same cycles' rows, with nothing decided.
     pub(super) reference: Duration,
 }
 
@@ -50,7 +52,9 @@ pub struct Report {
     pub cycles: usize,
     /// Cycles a second; the median of the rounds.
     pub cycles_per_second: f64,
-    /// Of the reference: the same reads and writes with nothing decided.
+    /// What the reference is: the same rows with nothing decided.
+    pub reference: &'static str,
+    /// Of the reference.
     pub reference_per_second: f64,
     /// The one as a part of the other.
     pub percent_of_reference: f64,
@@ -64,11 +68,13 @@ pub struct Report {
     pub applies_per_cycle: f64,
     /// What the store's server used a cycle, in microseconds.
     pub server_cpu_us_per_cycle: Option<f64>,
+    /// What this process used a cycle, in microseconds.
+    pub own_cpu_us_per_cycle: f64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 impl Report {
-    pub(super) fn of(settings: Settings, rounds: Vec<Round>) -> Self {
+    pub(super) fn of(settings: Settings, against: &'static str, rounds: Vec<Round>) -> Self {
         let cycles: usize = rounds.iter().map(|round| round.measured.cycles).sum();
         let a_cycle = |total: u64| total as f64 / cycles.max(1) as f64;
         let sum = |of: fn(&Measured) -> u64| rounds.iter().map(|round| of(&round.measured)).sum();
@@ -82,6 +88,7 @@ impl Report {
             executions: settings.executions,
             cycles,
             cycles_per_second: median(rounds.iter().map(mine)),
+            reference: against,
             reference_per_second: median(rounds.iter().map(reference)),
             percent_of_reference: 100.0 * median(rounds.iter().map(mine))
                 / median(rounds.iter().map(reference)),
@@ -89,6 +96,13 @@ impl Report {
             loads_per_cycle: a_cycle(sum(|measured| measured.loads)),
             applies_per_cycle: a_cycle(sum(|measured| measured.applies)),
             server_cpu_us_per_cycle: cpu.map(a_cycle),
+            own_cpu_us_per_cycle: rounds
+                .iter()
+                .map(|round| round.measured.own)
+                .sum::<Duration>()
+                .as_secs_f64()
+                * 1e6
+                / cycles.max(1) as f64,
             latency: Latency { p50_ms: 0.0, p99_ms: 0.0, max_ms: 0.0 },
         };
         let latencies = rounds.into_iter().flat_map(|round| round.measured.latencies).collect();
@@ -128,9 +142,11 @@ impl fmt::Display for Report {
         writeln!(f, "            {cycles} cycles: register, append, commit, complete, claim")?;
         writeln!(
             f,
-            "throughput  {:.0} cycles/s; the same reads and writes straight to the store: {:.0} \
-             ({:.0} %)",
-            self.cycles_per_second, self.reference_per_second, self.percent_of_reference
+            "throughput  {:.0} cycles/s; {}: {:.0} ({:.0} %)",
+            self.cycles_per_second,
+            self.reference,
+            self.reference_per_second,
+            self.percent_of_reference
         )?;
         writeln!(
             f,
@@ -142,9 +158,11 @@ impl fmt::Display for Report {
             "store       {:.2} loads and {:.2} applies a cycle, {} conflicts",
             self.loads_per_cycle, self.applies_per_cycle, self.conflicts
         )?;
+        let own = self.own_cpu_us_per_cycle;
+        write!(f, "processors  a cycle uses {own:.0} µs of them here")?;
         match self.server_cpu_us_per_cycle {
-            Some(us) => write!(f, "server      {us:.0} µs of its processors a cycle"),
-            None => write!(f, "server      none: the store is in this process"),
+            Some(us) => write!(f, ", {us:.0} µs at the server"),
+            None => write!(f, "; the store is in this process"),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Bench {
         let mut rows = Rows::new();
         let mut rounds = 0;
         let (output, finished) = loop {
-            match step(op, &at, &rows) {
+            match step(op, &at, &mut rows) {
                 Step::Decided(decided) => break decided?,
                 Step::Load(keys) => {
                     rounds += 1;

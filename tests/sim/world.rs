@@ -333,7 +333,7 @@ impl World {
         let all = self.history.snapshot(&aggregate);
         let mut rows = Rows::new();
         let again = loop {
-            match step(op, &at, &rows) {
+            match step(op, &at, &mut rows) {
                 Step::Load(keys) => rows.extend(keys.into_iter().map(|key| {
                     let row = all.get(&key).cloned().map(Arc::new);
                     (key, row)
@@ -473,7 +473,7 @@ async fn decide<O: Operation>(
     let mut rounds = 0;
     loop {
         let at = Situation { now: clock.now(), sole_boot: sole_boot.cloned() };
-        let wanted = match step(op, &at, &rows) {
+        let wanted = match step(op, &at, &mut rows) {
             Step::Load(wanted) => wanted,
             Step::Decided(decided) => return (revision, decided),
         };

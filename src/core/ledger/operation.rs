@@ -167,16 +167,28 @@ pub enum Step<T> {
 }
 
 /// One step of running an operation over the rows loaded so far. No I/O: the runner loads and
-/// applies. At most `LOAD_ROUNDS_MAX` times it asks for rows.
-pub fn step<O: Operation>(operation: &O, at: &Situation, loaded: &Rows) -> Step<O::Output> {
-    let mut working = Working::new(loaded.clone());
+/// applies. At most `LOAD_ROUNDS_MAX` times it asks for rows. `loaded` is left as it was, unless
+/// something changes: then it is empty, and what it has become is in [`Finished::rows`].
+pub fn step<O: Operation>(operation: &O, at: &Situation, loaded: &mut Rows) -> Step<O::Output> {
+    let mut working = Working::new(std::mem::take(loaded));
     let mut wanted: Vec<Key> = operation.needs(&working);
     wanted.retain(|key| !working.has(key));
-    wanted.sort();
-    wanted.dedup();
     if !wanted.is_empty() {
+        wanted.sort();
+        wanted.dedup();
+        *loaded = working.into_loaded();
         return Step::Load(wanted);
     }
-    let decided = operation.decide(at, &mut working);
-    Step::Decided(decided.and_then(|output| Ok((output, working.finish()?))))
+    match operation.decide(at, &mut working) {
+        Ok(output) => Step::Decided(working.finish().map(|mut finished| {
+            if !finished.changed {
+                *loaded = std::mem::take(&mut finished.rows);
+            }
+            (output, finished)
+        })),
+        Err(refusal) => {
+            *loaded = working.into_loaded();
+            Step::Decided(Err(refusal))
+        }
+    }
 }

@@ -29,6 +29,11 @@ impl Working {
         Self { loaded, edited: Rows::new(), unnamed: RefCell::new(None) }
     }
 
+    /// What was loaded, given back: what was edited is let go.
+    pub fn into_loaded(self) -> Rows {
+        self.loaded
+    }
+
     /// Was this row loaded?
     pub fn has(&self, key: &Key) -> bool {
         self.loaded.contains_key(key)

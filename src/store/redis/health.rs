@@ -112,7 +112,7 @@ impl Redis {
     async fn infos(&self, question: Cmd) -> RedisResult<Vec<Info>> {
         let (wire, _) = self.line.wire().await?;
         let Wire::Cluster(mut cluster) = wire else {
-            let text = self.line.ask(&question).await?;
+            let text = self.line.ask(question).await?;
             return Ok(vec![Info { server: self.line.address.to_string(), text }]);
         };
         let masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
@@ -170,14 +170,14 @@ impl Redis {
     async fn try_rights(&self) -> Result<(), StoreError> {
         let hash = self.keys.probe("hash");
         let set = self.keys.probe("set");
-        let one = self.origin.as_str();
+        let one = self.voice.origin.as_str();
         let command = |words: &[&str]| {
             let (name, rest) = words.split_first().unwrap_or((&"PING", &[]));
             let mut command = Cmd::new();
             command.arg(*name).arg(rest);
             command
         };
-        let commands = [
+        let mut commands = vec![
             command(&["HSET", &hash, one, ""]),
             command(&["HGET", &hash, one]),
             command(&["HMGET", &hash, one]),
@@ -191,7 +191,10 @@ impl Redis {
             // Heard by everybody, and no hint.
             command(&["PUBLISH", &self.keys.wakes(), one]),
         ];
-        for command in &commands {
+        if !self.voice.own.is_empty() {
+            commands.push(command(&["PUBSUB", "NUMSUB", &self.voice.own]));
+        }
+        for command in commands {
             self.line.ask::<Value>(command).await.map_err(|e| self.explain("trying", &e))?;
         }
         // A change of what nobody has is a conflict before it writes.
@@ -206,7 +209,7 @@ impl Redis {
                 index: vec![],
                 class,
             };
-            let call = Call::of(&self.keys, one, &change)?;
+            let call = Call::of(&self.keys, &self.voice, &change)?;
             self.call(&call).await.map_err(|e| self.explain("trying", &e))?;
         }
         self.line

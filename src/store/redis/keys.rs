@@ -17,10 +17,15 @@
 //!
 //! `PREFIXwakes`, a channel: the hints of each apply in one message. Said by `apply.lua`, not kept.
 //!
+//! `PREFIXwakes:ORIGIN`, a channel on which nothing is said: each process listens there as well, so
+//! that `apply.lua` sees whether anybody but the writer would hear its hints.
+//!
 //! Nothing has a time to live: no key's end carries a meaning. `NN` is the shard, 00 to 63, in
 //! braces, so that Redis Cluster keeps all that one apply touches in one slot. A line break parts
 //! what ids never contain, and sorts before all that they do: members of one score stand in the
 //! order of aggregate and key.
+
+use std::fmt;
 
 use crate::core::ledger::{Aggregate, Index, Key};
 
@@ -44,9 +49,9 @@ impl Keys {
         Self { prefix: prefix.to_owned() }
     }
 
-    /// The rows of the aggregate with this name.
-    pub(super) fn rows(&self, aggregate: &str) -> String {
-        format!("{}rows:{aggregate}", self.tagged(shard(aggregate)))
+    /// The rows of the aggregate with this name, in its shard.
+    pub(super) fn rows(&self, shard: u16, aggregate: &str) -> String {
+        format!("{}rows:{aggregate}", self.tagged(shard))
     }
 
     /// The names of the aggregates of a shard.
@@ -69,8 +74,14 @@ impl Keys {
         format!("{}wakes", self.prefix)
     }
 
-    fn tagged(&self, shard: u16) -> String {
-        format!("{}{{s{shard:02}}}", self.prefix)
+    /// On which the process with this name hears nothing: who listens there listens to hints as
+    /// well, and is that process.
+    pub(super) fn own_wakes(&self, origin: &str) -> String {
+        format!("{}wakes:{origin}", self.prefix)
+    }
+
+    fn tagged(&self, shard: u16) -> impl fmt::Display + use<'_> {
+        fmt::from_fn(move |f| write!(f, "{}{{s{shard:02}}}", self.prefix))
     }
 }
 
@@ -95,13 +106,12 @@ pub(super) fn parse_member(text: &str) -> Option<(Aggregate, Key)> {
     Some((Aggregate::parse(aggregate)?, Key::stored(key)))
 }
 
-/// The checksum by which Redis Cluster spreads keys (CRC-16/XMODEM).
+/// The checksum by which Redis Cluster spreads keys (CRC-16/XMODEM), a byte at a time.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            let carry = crc & 0x8000 != 0;
-            (crc << 1) ^ if carry { 0x1021 } else { 0 }
-        })
+        let top = (crc >> 8) ^ u16::from(*byte);
+        let top = top ^ (top >> 4);
+        (crc << 8) ^ (top << 12) ^ (top << 5) ^ top
     })
 }
 
@@ -131,7 +141,7 @@ mod tests {
     #[test]
     fn braces_in_a_name_do_not_move_it_to_another_slot() {
         let keys = Keys::new("dogwatch:");
-        let key = keys.rows("session/{x}");
+        let key = keys.rows(shard("session/{x}"), "session/{x}");
         assert_eq!(key, format!("dogwatch:{{s{:02}}}rows:session/{{x}}", shard("session/{x}")));
     }
 

@@ -23,6 +23,7 @@ use tokio::sync::Mutex;
 use super::address::{Address, Servers};
 use super::fault::is_of_the_connection;
 use super::keys;
+use super::together::Together;
 use crate::core::limits::{
     REDIS_ANSWER_MS, REDIS_CLUSTER_RETRIES_MAX, REDIS_CONNECT_MS, REDIS_PING_MS, REDIS_QUEUE_MAX,
     REDIS_RECONNECT_FIRST_MS, REDIS_RECONNECT_MS_MAX,
@@ -32,14 +33,14 @@ use crate::store::time::boot_ms;
 /// An open connection; clones share it.
 #[derive(Clone)]
 pub(super) enum Wire {
-    One(MultiplexedConnection),
+    One(Together),
     Cluster(ClusterConnection),
 }
 
 impl Wire {
-    pub(super) async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+    pub(super) async fn ask<T: FromRedisValue>(&mut self, command: Cmd) -> RedisResult<T> {
         match self {
-            Self::One(one) => command.query_async(one).await,
+            Self::One(one) => Ok(T::from_redis_value(one.ask(command).await?)?),
             Self::Cluster(cluster) => command.query_async(cluster).await,
         }
     }
@@ -47,7 +48,7 @@ impl Wire {
     /// Asks the node that holds shard 0, where a command has no key.
     pub(super) async fn ask_first<T: FromRedisValue>(&mut self, command: Cmd) -> RedisResult<T> {
         match self {
-            Self::One(one) => command.query_async(one).await,
+            Self::One(one) => Ok(T::from_redis_value(one.ask(command).await?)?),
             Self::Cluster(cluster) => {
                 let route = Route::new(keys::slot(0), SlotAddr::Master);
                 let node = SingleNodeRoutingInfo::SpecificNode(route);
@@ -83,7 +84,7 @@ impl Line {
     }
 
     /// Asks once.
-    pub(super) async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+    pub(super) async fn ask<T: FromRedisValue>(&self, command: Cmd) -> RedisResult<T> {
         let (mut wire, number) = self.wire().await?;
         let answer = wire.ask(command).await;
         self.judge(answer, number).await
@@ -142,13 +143,7 @@ impl Line {
     async fn connect(&self) -> RedisResult<Wire> {
         match &self.address.servers {
             Servers::One(_) | Servers::Sentinel { .. } => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(connect_time()))
-                    .set_response_timeout(Some(answer_time()))
-                    .set_pipeline_buffer_size(REDIS_QUEUE_MAX);
-                let client = self.client().await?;
-                let one = client.get_multiplexed_async_connection_with_config(&config).await?;
-                Ok(Wire::One(one))
+                Ok(Wire::One(Together::over(self.one().await?)))
             }
             Servers::Cluster(nodes) => {
                 let mut builder = ClusterClient::builder(nodes.clone())
@@ -165,6 +160,15 @@ impl Line {
                 Ok(Wire::Cluster(builder.build()?.get_async_connection().await?))
             }
         }
+    }
+
+    /// A new connection to the one server.
+    pub(super) async fn one(&self) -> RedisResult<MultiplexedConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(connect_time()))
+            .set_response_timeout(Some(answer_time()))
+            .set_pipeline_buffer_size(REDIS_QUEUE_MAX);
+        self.client().await?.get_multiplexed_async_connection_with_config(&config).await
     }
 
     /// A client of one server that passes hints on: each node of a cluster does.

@@ -18,12 +18,14 @@
 
 mod address;
 mod apply;
+mod bare;
 mod fault;
 pub mod health;
 mod keys;
 mod line;
 mod pages;
 mod scratch;
+mod together;
 mod wakes;
 
 use std::fmt;
@@ -31,19 +33,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, try_join_all};
-use redis::{ErrorKind, FromRedisValue, RedisError, ServerErrorKind, cmd};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, cmd};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::broadcast;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::address::Address;
+pub use self::bare::{Bare, BareStep};
+
+use self::address::{Address, Servers};
 use self::apply::{Call, applied};
 use self::fault::explain;
-use self::keys::{Keys, SHARDS};
+use self::keys::{Keys, SHARDS, shard};
 use self::line::Line;
 use self::pages::Walk;
+use self::wakes::Voice;
 use super::time::UlidIds;
-use super::{check_keys, codec};
+use super::{check_keys, codec, hints_of};
 use crate::core::ledger::{Aggregate, Change, Index, Key, Revision, Row};
 use crate::core::limits::HINTS_KEPT_MAX;
 use crate::core::time::Timestamp;
@@ -85,8 +90,7 @@ impl Settings {
 pub struct Redis {
     line: Arc<Line>,
     keys: Keys,
-    /// Names this process among those that give hints.
-    origin: String,
+    voice: Voice,
     wakes: broadcast::Sender<Hint>,
     /// The latest time it told, in milliseconds.
     latest: AtomicU64,
@@ -113,12 +117,17 @@ impl Redis {
         let line = Arc::new(Line::new(address, settings.ca.clone()));
         let keys = Keys::new(&settings.prefix);
         let origin = UlidIds.fresh();
+        // In a cluster each server knows only who listens to itself, and so it may be for a moment
+        // after a failover.
+        let is_one = matches!(line.address.servers, Servers::One(_));
+        let own = if is_one { keys.own_wakes(&origin) } else { String::new() };
+        let voice = Voice { origin, own };
         let wakes = broadcast::Sender::new(HINTS_KEPT_MAX);
-        let ears = wakes::listen(line.clone(), keys.wakes(), origin.clone(), wakes.clone());
+        let ears = wakes::listen(line.clone(), keys.wakes(), voice.clone(), wakes.clone());
         Ok(Self {
             line,
             keys,
-            origin,
+            voice,
             wakes,
             latest: AtomicU64::new(0),
             walk: Mutex::default(),
@@ -130,20 +139,20 @@ impl Redis {
         explain(&self.line.address, doing, error)
     }
 
-    async fn ask<T: FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StoreError> {
-        self.line.ask(command).await.map_err(|e| self.explain("reading", &e))
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, StoreError> {
+        self.line.ask(command.clone()).await.map_err(|e| self.explain("reading", &e))
     }
 
     /// Asks all shards at once, each with the command that `of` makes.
     async fn ask_shards<T: FromRedisValue>(
         &self,
-        of: impl Fn(u16) -> redis::Cmd,
+        of: impl Fn(u16) -> Cmd,
     ) -> Result<Vec<T>, StoreError> {
         let asked = async {
             let (wire, number) = self.line.wire().await?;
             let ask = |shard| {
                 let (mut wire, command) = (wire.clone(), of(shard));
-                async move { wire.ask(&command).await }
+                async move { wire.ask(command).await }
             };
             let answers = try_join_all((0..SHARDS).map(ask)).await;
             self.line.judge(answers, number).await
@@ -152,23 +161,25 @@ impl Redis {
     }
 
     async fn call(&self, call: &Call) -> Result<i64, RedisError> {
-        match self.line.ask(&call.by_name()).await {
+        match self.line.ask(call.by_name()).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.line.ask(&call.by_source()).await
+                self.line.ask(call.by_source()).await
             }
             answer => answer,
         }
     }
 
     async fn apply_change(&self, change: Change) -> Result<Applied, StoreError> {
-        let call = Call::of(&self.keys, &self.origin, &change)?;
+        let call = Call::of(&self.keys, &self.voice, &change)?;
         let answer = self.call(&call).await.map_err(|e| self.explain("writing", &e));
         let answer = answer.and_then(|answer| {
             applied(answer).ok_or_else(|| StoreError::Data(format!("the script said {answer}")))
         });
         // What was sent may have happened, and a repeat of it hints at nothing.
-        if matches!(answer, Ok(Applied::Applied) | Err(StoreError::Away(_))) {
-            for hint in call.hints {
+        if matches!(answer, Ok(Applied::Applied) | Err(StoreError::Away(_)))
+            && self.wakes.receiver_count() > 0
+        {
+            for hint in hints_of(&change) {
                 // Nobody listening is no error.
                 let _listeners = self.wakes.send(hint);
             }
@@ -194,9 +205,12 @@ impl Store for Redis {
             check_keys(keys)?;
             let name = aggregate.to_string();
             let mut command = cmd("HMGET");
-            let fields: Vec<&str> = keys.iter().map(Key::as_str).collect();
-            command.arg(self.keys.rows(&name)).arg(keys::REVISION).arg(fields);
-            let mut values = self.ask::<Vec<Option<Vec<u8>>>>(&command).await?.into_iter();
+            command.arg(self.keys.rows(shard(&name), &name)).arg(keys::REVISION);
+            for key in keys {
+                command.arg(key.as_str());
+            }
+            let values = self.line.ask::<Vec<Option<Vec<u8>>>>(command).await;
+            let mut values = values.map_err(|e| self.explain("reading", &e))?.into_iter();
             let revision = values.next().flatten().map(String::from_utf8).transpose();
             let revision = revision.map_err(|_| foreign(&format!("the revision of {name}")))?;
             let row = |(key, value): (&Key, Option<Vec<u8>>)| {

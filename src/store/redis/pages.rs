@@ -72,7 +72,7 @@ impl Redis {
         limit: usize,
     ) -> Result<Vec<(Key, Row)>, StoreError> {
         let name = aggregate.to_string();
-        let hash = self.keys.rows(&name);
+        let hash = self.keys.rows(keys::shard(&name), &name);
         // The first page begins a walk; the others go on with it.
         let mut known = after.and_then(|_| self.walk_of(&name));
         let after = after.map_or(keys::REVISION, Key::as_str);

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use redis::cmd;
 
 use super::Redis;
-use super::keys::SHARDS;
+use super::keys::{SHARDS, shard};
 use crate::core::ledger::{Aggregate, Index, index_of};
 use crate::core::limits::ROWS_READ_MAX;
 use crate::ports::{Store, StoreError};
@@ -24,7 +24,8 @@ impl Redis {
             let page = self.aggregates(after.as_ref(), ROWS_READ_MAX).await?;
             for aggregate in &page {
                 indexes.extend(self.indexes_of(aggregate).await?);
-                self.remove(&self.keys.rows(&aggregate.to_string())).await?;
+                let name = aggregate.to_string();
+                self.remove(&self.keys.rows(shard(&name), &name)).await?;
             }
             let last = page.len() < ROWS_READ_MAX;
             after = page.into_iter().next_back();

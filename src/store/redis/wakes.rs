@@ -3,8 +3,10 @@
 //!
 //! Each apply says all its hints in one message, from within the script. A process hands its own
 //! hints to its own listeners, before the apply is answered, and leaves out what it hears of
-//! itself. What is said while the connection is broken is not heard: a sweep stands behind it.
+//! itself; where it would be the only one to hear it, nothing is said. What is said while the
+//! connection is broken is not heard: a sweep stands behind it.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,20 +17,31 @@ use tokio::sync::broadcast;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::line::{Line, answer_time, connect_time};
-use crate::core::ledger::{Aggregate, Index, Key};
+use crate::core::ledger::{Aggregate, Change, Index, IndexWrite, Key};
 use crate::core::limits::{REDIS_PING_MS, REDIS_RECONNECT_FIRST_MS, REDIS_RECONNECT_MS_MAX};
 use crate::ports::{Hint, Member};
 
+/// As whom a process says its hints.
+#[derive(Debug, Clone)]
+pub(super) struct Voice {
+    /// Names it among those that give hints.
+    pub(super) origin: String,
+    /// Its own channel; empty where one server does not know all who listen.
+    pub(super) own: String,
+}
+
 /// What is said on the channel: who says it, then four lines a hint. Empty without hints.
-pub(super) fn message(origin: &str, hints: &[Hint]) -> String {
-    if hints.is_empty() {
-        return String::new();
+pub(super) fn message(origin: &str, aggregate: &str, change: &Change) -> String {
+    let mut said = String::new();
+    for IndexWrite { index, key, score } in &change.index {
+        let Some(score) = score else { continue };
+        if said.is_empty() {
+            said.push_str(origin);
+        }
+        // A string takes everything.
+        let _written = write!(said, "\n{index}\n{score}\n{aggregate}\n{key}");
     }
-    let line = |Hint { index, member: Member { score, aggregate, key } }: &Hint| {
-        format!("\n{index}\n{score}\n{aggregate}\n{key}")
-    };
-    let lines: String = hints.iter().map(line).collect();
-    format!("{origin}{lines}")
+    said
 }
 
 /// The hints of a message of somebody else; what is no hint is left out.
@@ -54,16 +67,16 @@ fn heard(origin: &str, message: &str) -> Vec<Hint> {
 pub(super) fn listen(
     line: Arc<Line>,
     channel: String,
-    origin: String,
+    voice: Voice,
     wakes: broadcast::Sender<Hint>,
 ) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(TaskTracker::new().spawn(async move {
         let mut wait = REDIS_RECONNECT_FIRST_MS;
         loop {
-            let error = match subscribe(&line, &channel).await {
+            let error = match subscribe(&line, &channel, &voice.own).await {
                 Ok(connection) => {
                     wait = REDIS_RECONNECT_FIRST_MS;
-                    hear(connection, &origin, &wakes).await
+                    hear(connection, &voice.origin, &wakes).await
                 }
                 Err(error) => error,
             };
@@ -79,10 +92,12 @@ fn timed_out() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-async fn subscribe(line: &Line, channel: &str) -> RedisResult<PubSub> {
+async fn subscribe(line: &Line, channel: &str, own: &str) -> RedisResult<PubSub> {
     let connect = async {
         let mut connection = line.client().await?.get_async_pubsub().await?;
-        connection.subscribe(channel).await?;
+        // At once: whoever is counted on its own channel hears the hints.
+        let channels: Vec<&str> = [channel, own].into_iter().filter(|c| !c.is_empty()).collect();
+        connection.subscribe(channels).await?;
         Ok(connection)
     };
     let time = connect_time() + answer_time();
@@ -120,20 +135,33 @@ mod tests {
     use super::*;
     use crate::core::execution::Home;
     use crate::core::id::{SessionId, SpoolId};
+    use crate::core::ledger::{Class, Revision};
+    use crate::store::hints_of;
 
     #[test]
     fn hints_come_back_as_they_were_but_not_to_who_said_them() {
         let aggregate = Aggregate::Session(SessionId::new("a b/é").unwrap());
         let member = Member { score: 7, aggregate, key: Key::head() };
         let home = Index::Home(Home::Spool(SpoolId::new("s/1").unwrap()));
-        let hints: Vec<Hint> = [Index::Ready, home]
-            .into_iter()
-            .map(|index| Hint { index, member: member.clone() })
-            .collect();
-        let said = message("me", &hints);
+        let index = |(index, score)| IndexWrite { index, key: Key::head(), score };
+        let entries = [(Index::Ready, Some(7)), (Index::Due, None), (home, Some(7))];
+        let mut change = Change {
+            aggregate: member.aggregate.clone(),
+            expected: None,
+            revision: Revision("1".into()),
+            writes: vec![],
+            index: entries.into_iter().map(index).collect(),
+            class: Class::HINT,
+        };
+        let of = |change: &Change| message("me", &member.aggregate.to_string(), change);
+        let said = of(&change);
+        let hints: Vec<Hint> = hints_of(&change).collect();
+        assert_eq!(hints.len(), 2);
         assert_eq!(heard("you", &said), hints);
         assert_eq!(heard("me", &said), []);
-        assert_eq!(message("me", &[]), "");
+        change.index.remove(2);
+        change.index.remove(0);
+        assert_eq!(of(&change), "");
         for foreign in
             ["", "x", "x\nready\n1\nsession/a", "x\nno_index\n1\nsession/a\nh", "\n\n\n\n\n"]
         {
