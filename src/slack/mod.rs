@@ -14,6 +14,7 @@ pub mod plain;
 pub mod reception;
 pub mod routes;
 pub mod signature;
+pub mod socket;
 
 use std::collections::BTreeMap;
 use std::fmt;
