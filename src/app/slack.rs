@@ -15,6 +15,7 @@ use crate::ports::{Channel, Clock, Desk};
 use crate::slack::answer::Teller;
 use crate::slack::posting::Posting;
 use crate::slack::reception::{Answerer, Reach, Reception};
+use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
 use crate::slack::{Ingress, Mode, Settings, routes};
@@ -32,6 +33,8 @@ pub(crate) struct Open {
     web: Arc<Web>,
     posting: Arc<Posting>,
     desk: Arc<dyn Desk>,
+    /// Where events come by connections.
+    socket: Option<Arc<Socket>>,
     clock: Arc<dyn Clock>,
     ending: CancellationToken,
     tasks: TaskTracker,
@@ -82,39 +85,62 @@ impl Slack {
         let teller = Teller::new(&settings, Arc::clone(&web), Arc::clone(&clock))?;
         let answers: Arc<dyn Answerer> = Arc::new(teller);
         let reach = Reach { desk: Arc::clone(&desk), answers, clock: Arc::clone(&clock) };
+        let ingress = settings.ingress.clone();
         let reception = Reception::new(settings, reach);
+        let socket = match ingress {
+            Ingress::Http { .. } => None,
+            Ingress::Socket { app_token, connections } => {
+                let reach = socket::Reach {
+                    reception: Arc::clone(&reception),
+                    web: Arc::clone(&web),
+                    clock: Arc::clone(&clock),
+                    ids: Arc::clone(&rooms.ids),
+                };
+                Some(Arc::new(Socket::new(app_token, connections, reach)))
+            }
+        };
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
-        Ok(Open { reception, web, posting, desk, clock, ending, tasks })
+        Ok(Open { reception, web, posting, desk, socket, clock, ending, tasks })
     }
 }
 
 impl Open {
     /// Says who it is, opens connections, and shows what runs.
     pub(crate) fn begin(&self) {
-        let Self { reception, web, posting, desk, clock, ending, tasks } = self;
+        let Self { reception, web, posting, desk, socket, clock, ending, tasks } = self;
         tasks.spawn(posting.tell(ending.clone()));
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));
         let (learning, web, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
         tasks.spawn(async move { learning.learn(&web, until).await });
+        if let Some(socket) = socket.clone() {
+            let until = ending.clone();
+            tasks.spawn(async move { socket.run(until).await });
+        }
     }
 
     /// For the server, where events come by requests.
     pub(crate) fn routes(&self) -> Router {
+        if self.socket.is_some() {
+            return Router::new();
+        }
         routes::routes(Arc::clone(&self.reception))
     }
 
     /// For readiness.
     pub(crate) fn check(&self) -> Check {
-        let health = self.reception.health();
+        let known = self.reception.health();
+        let reached = self.socket.as_ref().map(|socket| socket.health());
+        let health = reached.filter(|_| known.ok).unwrap_or(known);
         Check { name: "slack", ok: health.ok, what: health.what }
     }
 
     /// Takes nothing new; what is in hand is finished within a bound.
     pub(crate) async fn close(&self) {
         self.ending.cancel();
-        self.reception.finish().await;
         self.tasks.close();
+        // Connections acknowledge what is in hand; only then is nothing left to be finished.
         self.tasks.wait().await;
+        self.reception.finish().await;
     }
 }

@@ -166,6 +166,8 @@ fn installation(callback: &Callback) -> Option<&str> {
 type Unheard = &'static str;
 
 const NO_PLACE: Unheard = "it does not say where or by whom";
+/// Slack's own program, which looks like a person.
+const SLACKBOT: &str = "USLACKBOT";
 const NOT_MEANT: Unheard = "the bot is not meant";
 
 /// A message and all that is needed to judge it.
@@ -296,7 +298,8 @@ impl Ear<'_> {
         }
         let by_bot = event.bot_id.is_some()
             || event.bot_profile.id.is_some()
-            || event.subtype.as_deref() == Some("bot_message");
+            || event.subtype.as_deref() == Some("bot_message")
+            || event.user.as_deref() == Some(SLACKBOT);
         let among =
             |list: &[String], id: &Option<String>| id.as_ref().is_some_and(|id| list.contains(id));
         if by_bot {

@@ -20,6 +20,7 @@ pub mod answer;
 pub mod posting;
 pub mod reception;
 pub mod routes;
+pub mod socket;
 pub mod watching;
 pub mod web;
 

@@ -13,6 +13,7 @@ mod desk;
 mod fixtures;
 mod reception;
 mod requests;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ pub(crate) mod records;
 pub(crate) mod redis_server;
 pub(crate) mod service;
 pub(crate) mod slack_push;
+pub(crate) mod slack_socket;
 pub(crate) mod stage;
 pub(crate) mod tap;
 pub(crate) mod wire;

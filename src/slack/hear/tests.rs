@@ -323,7 +323,8 @@ fn slack_34_other_programs_are_heard_only_if_they_are_listed_and_command_nothing
     let nameless = json!({ "bot_id": "B9", "user": null, "subtype": "bot_message",
                            "text": "<@UBOT> the disk is full" });
     let wanted = "another program, which [slack] bots does not list";
-    for event in [message(&bot), mention(&bot), message(&nameless)] {
+    let reminder = json!({ "user": "USLACKBOT", "channel": "D1", "channel_type": "im" });
+    for event in [message(&bot), mention(&bot), message(&nameless), message(&reminder)] {
         assert_eq!(why(heard(&event)), wanted);
     }
     for listed in ["B9", "U9"] {

@@ -1,10 +1,12 @@
-//! Answers to commands, on their way to Slack.
+//! What the bot itself asks of Slack here: that people are answered, and who it is.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::routing::post;
 use axum::{Json, Router};
+use dogwatch::core::limits::SLACK_WHO_FIRST_MS;
 use dogwatch::slack::Settings;
 use dogwatch::slack::answer::Teller;
 use dogwatch::slack::place::Thread;
@@ -13,9 +15,10 @@ use dogwatch::slack::web::Web;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-use super::{TS, patiently, settings};
+use super::{Front, TS, callback, patiently, settings};
 use crate::support::manual_clock::ManualClock;
 
 type Seen = Arc<watch::Sender<Vec<(String, String)>>>;
@@ -88,4 +91,47 @@ async fn an_answer_goes_where_slack_said_and_nowhere_else() {
         patiently(real.respond(url, "done")).await;
     }
     assert_eq!(slack.seen.borrow().len(), 2);
+}
+
+/// Says who the bot is at the third time.
+async fn test_auth(State(asked): State<Arc<watch::Sender<usize>>>) -> Json<Value> {
+    asked.send_modify(|asked| *asked += 1);
+    let count = *asked.borrow();
+    Json(match count {
+        1 => json!({ "ok": false, "error": "invalid_auth" }),
+        2 => json!({ "ok": true }),
+        _ => json!({ "ok": true, "user_id": "UBOT", "bot_id": "BBOT", "team_id": "T1" }),
+    })
+}
+
+#[tokio::test]
+async fn b54_the_bot_asks_until_it_knows_who_it_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let api = format!("http://{}/api/", listener.local_addr().unwrap());
+    let asked = Arc::new(watch::Sender::new(0));
+    let routes = Router::new().route("/api/auth.test", post(test_auth));
+    let routes = routes.with_state(Arc::clone(&asked));
+    let serves = async move { axum::serve(listener, routes).await.unwrap() };
+    let _serves = AbortOnDropHandle::new(TaskTracker::new().spawn(serves));
+    let front = Front::of(Settings { api: api.clone(), ..settings() });
+    let web = Web::new(&api, Arc::new(front.clock.clone())).unwrap();
+    let learns = front.reception.learn(&web, CancellationToken::new());
+    let moves = async {
+        let mut heard = asked.subscribe();
+        for (n, wanted) in [(1, "invalid_auth"), (2, "does not say")] {
+            heard.wait_for(|asked| *asked == n).await.unwrap();
+            // One sleep for the call, one until the next.
+            let waits = front.clock.sleeps(2 * n).await;
+            assert_eq!(waits.last(), Some(&(SLACK_WHO_FIRST_MS << (n - 1))));
+            let health = front.reception.health();
+            assert!(!health.ok && health.what.contains(wanted), "{health:?}");
+            front.clock.advance(SLACK_WHO_FIRST_MS << (n - 1));
+        }
+    };
+    Box::pin(patiently(async { tokio::join!(learns, moves) })).await;
+    assert!(front.reception.health().ok);
+    let event = json!({ "type": "message", "user": "UBOT", "text": "On it", "channel": "D1",
+                        "channel_type": "im", "ts": TS });
+    assert!(front.receive(&callback("Ev1", &event)).await.is_ack());
+    assert_eq!(front.desk.safe_now(), []);
 }
