@@ -160,6 +160,11 @@ impl SlackSocket {
         format!("http://{}/api/", self.address)
     }
 
+    /// Where the connections are made, for a Web API that gives the tickets.
+    pub(crate) fn url(&self) -> String {
+        format!("ws://{}/link?ticket=given", self.address)
+    }
+
     /// The next ticket is this answer instead.
     pub(crate) fn refuses(&self, answer: Value) {
         self.shared.refusals.lock().unwrap().insert(0, answer);

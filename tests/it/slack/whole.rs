@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 use crate::attach::place;
 use crate::support::fake_slack::{FakeSlack, Fault, Message};
 use crate::support::real_bot::Place;
+use crate::support::redis_server::RedisServer;
 use crate::support::service::Service;
 use crate::support::slack_push::Pusher;
+use crate::support::slack_socket::{Saw, SlackSocket};
 
 use super::patiently;
 
@@ -24,18 +26,31 @@ struct Town {
     events: u64,
 }
 
+const BY_REQUESTS: &str = "ingress = \"http\"\nsigning_secret = { file = \"signing-secret\" }\n";
+const BY_CONNECTIONS: &str = "ingress = \"socket\"\napp_token = { file = \"app-token\" }\n";
+
+/// A bot for this Slack; with tables of its own besides.
+fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
+    let place = place(pipes);
+    let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
+    let api = slack.api();
+    let table =
+        format!("[slack]\nbot_token = {{ file = \"bot-token\" }}\n{ingress}api = \"{api}\"\n");
+    place.write("dogwatch.toml", &format!("{config}{table}{more}"));
+    place.write("bot-token", "xoxb-of-the-tests");
+    place.write("app-token", "xapp-of-the-tests");
+    place.write("signing-secret", SECRET);
+    place
+}
+
 impl Town {
     async fn new(pipes: &[&str]) -> Self {
-        let (slack, place) = (FakeSlack::start().await, place(pipes));
-        let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
-        let table = format!(
-            "[slack]\nbot_token = {{ file = \"bot-token\" }}\ningress = \"http\"\n\
-             signing_secret = {{ file = \"signing-secret\" }}\napi = \"{}\"\n",
-            slack.api()
-        );
-        place.write("dogwatch.toml", &format!("{config}{table}"));
-        place.write("bot-token", "xoxb-of-the-tests");
-        place.write("signing-secret", SECRET);
+        Self::by(pipes, BY_REQUESTS).await
+    }
+
+    async fn by(pipes: &[&str], ingress: &str) -> Self {
+        let slack = FakeSlack::start().await;
+        let place = home(&slack, pipes, ingress, "");
         Self { slack, place, events: 0 }
     }
 
@@ -207,4 +222,145 @@ async fn a_kill_while_slack_is_called_neither_loses_nor_doubles_a_message() {
     for fault in [Fault::Stall, Fault::Mute] {
         killed_at("chat.update", 1, fault).await;
     }
+}
+
+/// A press of the button that a message shows.
+fn press(message: &Message, user: &str) -> Value {
+    let blocks = message.blocks.as_array().unwrap();
+    let button = blocks.iter().find_map(|block| block.pointer("/elements/0/action_id")).unwrap();
+    let value = blocks.iter().find_map(|block| block.pointer("/elements/0/value")).unwrap();
+    json!({
+        "type": "block_actions", "team": { "id": "T1" }, "user": { "id": user, "team_id": "T1" },
+        "channel": { "id": message.channel },
+        "container": {
+            "type": "message", "message_ts": message.ts, "channel_id": message.channel,
+            "thread_ts": message.thread_ts,
+        },
+        "message": { "ts": message.ts, "thread_ts": message.thread_ts },
+        "actions": [{
+            "type": "button", "action_id": button, "value": value,
+            "action_ts": format!("1800000001.00000{}", user.len()),
+        }],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b112_a_button_of_before_a_restart_cancels_for_its_owner_alone_and_is_gone_then() {
+    let mut town = Town::by(&["one"], BY_CONNECTIONS).await;
+    let lines = SlackSocket::start().await;
+    town.slack.socket_url(&lines.url());
+    let bot = town.bot();
+    let line = lines.greeted(1).await;
+    let asked = town.says(None, "<@U0BOT> watch one");
+    let root = ts(&asked);
+    line.envelope("e1", "events_api", &asked);
+    lines.acked("e1").await;
+    let thread = patiently(town.slack.until("C1", &root, |all| has(all, "started"))).await;
+    let card = thread.into_iter().find(is_live).unwrap();
+    tokio::task::block_in_place(|| bot.kill());
+    let before = lines.saw_now().iter().filter(|saw| matches!(saw, Saw::Joined(_))).count();
+    let bot = tokio::task::block_in_place(|| town.bot());
+    let line = lines.greeted(before + 1).await;
+    // A stranger is told whose it is, and nothing happens.
+    line.envelope("e2", "interactive", &press(&card, "U9999"));
+    lines.acked("e2").await;
+    let told = patiently(town.slack.called("chat.postEphemeral", 1)).await;
+    assert!(told[0].arguments["text"].as_str().unwrap().contains("<@U7>'s; ask them"), "{told:?}");
+    assert!(is_live(&town.slack.thread("C1", &root)[0]));
+    // Its owner's first press counts, and Slack may send it twice.
+    for id in ["e3", "e4"] {
+        line.envelope(id, "interactive", &press(&card, "U7"));
+        lines.acked(id).await;
+    }
+    let over = |all: &[Message]| !all.iter().any(is_live) && has(all, "was cancelled");
+    let thread = patiently(town.slack.until("C1", &root, over)).await;
+    assert_eq!(bots(&thread).len(), 2, "a cancel of a person wakes nobody: {thread:#?}");
+    let told = patiently(town.slack.called("chat.postEphemeral", 2)).await;
+    assert!(told[1].arguments["text"].as_str().unwrap().contains("is being ended"), "{told:?}");
+    // A button that somebody still sees says what became of it.
+    let mut late = press(&card, "U7");
+    *late.pointer_mut("/actions/0/action_ts").unwrap() = "1800000009.000001".into();
+    line.envelope("e5", "interactive", &late);
+    let told = patiently(town.slack.called("chat.postEphemeral", 3)).await;
+    assert!(told[2].arguments["text"].as_str().unwrap().contains("over already"), "{told:?}");
+    assert_eq!(bot.end().0, Some(0));
+    let (even, audit) = town.place.audit();
+    assert!(even, "{audit:#}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_socket_mode_loses_comes_again_and_is_answered_once() {
+    let mut town = Town::by(&[], BY_CONNECTIONS).await;
+    let lines = SlackSocket::start().await;
+    town.slack.socket_url(&lines.url());
+    let bot = town.bot();
+    let (first, second) = (lines.greeted(1).await, lines.greeted(2).await);
+    let asked = town.says(None, "<@U0BOT> hello");
+    let root = ts(&asked);
+    // The connection is gone before anything is acknowledged; Slack sends it on another one, and
+    // its twin on both.
+    first.envelope("e1", "events_api", &asked);
+    first.cut();
+    second.again("e1", &asked, 1);
+    lines.acked("e1").await;
+    let twin = town.twin(&asked);
+    second.envelope("e2", "events_api", &twin);
+    lines.acked("e2").await;
+    let third = lines.greeted(3).await;
+    third.again("e2", &twin, 1);
+    let more = town.says(Some(&root), "and then?");
+    third.envelope("e3", "events_api", &more);
+    lines.acked("e3").await;
+    let thread = patiently(town.slack.until("C1", &root, |all| has(all, "heard and then?"))).await;
+    let ours = bots(&thread);
+    assert_eq!((count(&ours, "heard hello"), count(&ours, "heard and then?")), (1, 1), "{ours:#?}");
+    let ready = bot.get("/readyz");
+    assert_eq!(ready.status, 200, "{ready:?}");
+    second.disconnect("link_disabled");
+    assert_eq!(bot.end().0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b42_b88_two_replicas_on_one_redis_answer_once_under_a_storm_and_a_kill() {
+    let redis = RedisServer::start(&[]);
+    let store = "[store]\nkind = \"redis\"\nurl = { file = \"redis-url\" }\n";
+    let slack = FakeSlack::start().await;
+    let there = home(&slack, &[], BY_REQUESTS, store);
+    let here = home(&slack, &["one"], BY_REQUESTS, store);
+    let playbook = std::fs::read_to_string(here.path("playbook.toml")).unwrap();
+    there.write("playbook.toml", &playbook);
+    for place in [&here, &there] {
+        place.write("redis-url", &redis.url());
+    }
+    let mut town = Town { slack, place: here, events: 0 };
+    let one = town.bot();
+    let other = Service::of(there.serve()).works();
+    // Everything is limited now and then.
+    for method in ["chat.postMessage", "chat.update", "conversations.replies"] {
+        for _ in 0..2 {
+            town.slack.will(method, Fault::Limited(1));
+        }
+    }
+    let mut roots = vec![];
+    for number in 0..5 {
+        let asked = town.says(None, &format!("<@U0BOT> line {number}"));
+        let twin = town.twin(&asked);
+        // The pair comes in any order, at both, and more than once.
+        let (first, second) = if number % 2 == 0 { (&asked, &twin) } else { (&twin, &asked) };
+        tokio::join!(deliver(&one, first), deliver(&other, second));
+        deliver(&other, first).await;
+        roots.push((ts(&asked), format!("heard line {number}")));
+    }
+    other.kill();
+    let other = Service::of(there.serve()).works();
+    for (root, text) in &roots {
+        let thread = patiently(town.slack.until("C1", root, |all| has(all, text))).await;
+        assert_eq!(bots(&thread).len(), 1, "{thread:#?}");
+    }
+    assert_eq!((one.end().0, other.end().0), (Some(0), Some(0)));
+    for (root, _) in &roots {
+        assert_eq!(bots(&town.slack.thread("C1", root)).len(), 1);
+    }
+    let (even, audit) = town.place.audit();
+    assert!(even, "{audit:#}");
 }

@@ -267,7 +267,6 @@ impl FakeSlack {
     }
 
     /// What `apps.connections.open` answers.
-    #[expect(dead_code, reason = "the tests of the sockets use it")]
     pub(crate) fn socket_url(&self, url: &str) {
         url.clone_into(&mut self.world().socket_url);
     }
