@@ -115,7 +115,21 @@ pub async fn run(file: Option<&Path>) -> Checkup {
     python(&mut checkup, &config);
     sandbox(&mut checkup, &config);
     model(&mut checkup, &config).await;
+    slack(&mut checkup, &config).await;
     checkup
+}
+
+async fn slack(checkup: &mut Checkup, config: &Config) {
+    let Some(slack) = &config.slack else { return };
+    match app::slack::looked_at(slack).await {
+        Ok(findings) => {
+            for finding in findings {
+                let grade = if finding.ok { Grade::Ok } else { Grade::Failed };
+                checkup.add("slack", grade, finding.what, finding.cure);
+            }
+        }
+        Err(error) => checkup.add("slack", Grade::Failed, format!("{error:#}"), None),
+    }
 }
 
 fn directories(checkup: &mut Checkup, config: &Config) {

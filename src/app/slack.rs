@@ -10,15 +10,18 @@ use tokio_util::task::TaskTracker;
 
 use super::Rooms;
 use crate::config::{SlackConfig, SlackIngress, SlackMode};
+use crate::core::time::Timestamp;
 use crate::http::Check;
 use crate::ports::{Channel, Clock, Desk};
 use crate::slack::answer::Teller;
+use crate::slack::checkup::{self, Finding};
 use crate::slack::posting::Posting;
 use crate::slack::reception::{Answerer, Reach, Reception};
 use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
 use crate::slack::{Ingress, Mode, Settings, routes};
+use crate::store::SystemClock;
 
 /// What posts, before there is an engine to post for.
 pub(crate) struct Slack {
@@ -62,6 +65,13 @@ fn settings(config: &SlackConfig) -> Settings {
         bots: config.bots.clone(),
         guests: config.guests.clone(),
     }
+}
+
+/// What `dogwatch doctor` says of it.
+pub(crate) async fn looked_at(config: &SlackConfig) -> Result<Vec<Finding>> {
+    let settings = settings(config);
+    let clock = Arc::new(SystemClock::from_store(Timestamp::ZERO));
+    Ok(checkup::look(&settings, &Web::new(&settings.api, clock)?).await)
 }
 
 impl Slack {

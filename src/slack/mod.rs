@@ -17,6 +17,7 @@ mod text;
 mod verdict;
 
 pub mod answer;
+pub mod checkup;
 pub mod posting;
 pub mod reception;
 pub mod routes;

@@ -15,6 +15,9 @@ use crate::core::limits::{
 };
 use crate::ports::Clock;
 
+/// In an answer's head: what the token is allowed.
+const SCOPES: &str = "x-oauth-scopes";
+
 /// Why a call has no answer that can be used. None of these holds a URL, a token or a body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -111,7 +114,23 @@ impl Web {
             };
             let request = self.http.post(url).bearer_auth(token.expose_secret());
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-            judge(method, &ask(method, request.body(form(body))).await?)
+            judge(method, &ask(method, request.body(form(body))).await?.bytes)
+        })
+        .await
+    }
+
+    /// Whose a token is, and the scopes that Slack says it has, with commas between them.
+    ///
+    /// # Errors
+    /// As of [`Web::call`].
+    pub async fn known(&self, token: &SecretString) -> Result<(Value, Option<String>), CallError> {
+        let method = "auth.test";
+        self.in_time(method, async {
+            let Ok(url) = self.api.join(method) else {
+                return Err(CallError::Unreached { method, what: "no such method".to_owned() });
+            };
+            let got = ask(method, self.http.post(url).bearer_auth(token.expose_secret())).await?;
+            Ok((judge(method, &got.bytes)?, got.scopes))
         })
         .await
     }
@@ -175,7 +194,13 @@ fn form(body: &Value) -> String {
     url.query().unwrap_or_default().to_owned()
 }
 
-async fn ask(method: &'static str, request: RequestBuilder) -> Result<Vec<u8>, CallError> {
+/// An answer, whatever it says.
+struct Got {
+    bytes: Vec<u8>,
+    scopes: Option<String>,
+}
+
+async fn ask(method: &'static str, request: RequestBuilder) -> Result<Got, CallError> {
     let response = request.send().await.map_err(|error| unsent(method, &error))?;
     let status = response.status();
     if status == StatusCode::TOO_MANY_REQUESTS {
@@ -191,7 +216,10 @@ async fn ask(method: &'static str, request: RequestBuilder) -> Result<Vec<u8>, C
             CallError::Unknown { method, what }
         });
     }
-    whole(response).await.map_err(|what| CallError::Unknown { method, what })
+    let scopes = response.headers().get(SCOPES).and_then(|value| value.to_str().ok());
+    let scopes = scopes.map(str::to_owned);
+    let bytes = whole(response).await.map_err(|what| CallError::Unknown { method, what })?;
+    Ok(Got { bytes, scopes })
 }
 
 fn unsent(method: &'static str, error: &reqwest::Error) -> CallError {

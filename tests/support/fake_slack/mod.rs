@@ -124,6 +124,8 @@ struct World {
     token_is: Option<&'static str>,
     /// Who reads finds no metadata.
     hides_metadata: bool,
+    /// What the token is allowed, where Slack says so.
+    scopes: Option<String>,
     /// Messages of one page at most.
     page_max: usize,
     socket_url: String,
@@ -256,6 +258,11 @@ impl FakeSlack {
         self.world().token_is = word;
     }
 
+    /// The token is allowed this, with commas between.
+    pub(crate) fn scopes_are(&self, scopes: &str) {
+        self.world().scopes = Some(scopes.to_owned());
+    }
+
     /// Who reads finds no metadata any more.
     pub(crate) fn hide_metadata(&self) {
         self.world().hides_metadata = true;
@@ -356,7 +363,14 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
     let no =
         |word: &str| answered(StatusCode::OK, &json!({ "ok": false, "error": word }).to_string());
     match fault {
-        None => answered(StatusCode::OK, &done()),
+        None => {
+            let mut response = answered(StatusCode::OK, &done());
+            let scopes = shared.world.lock().unwrap().scopes.clone();
+            if let Some(scopes) = scopes {
+                response.headers_mut().insert("x-oauth-scopes", scopes.parse().unwrap());
+            }
+            response
+        }
         Some(Fault::Limited(seconds)) => {
             let mut response =
                 answered(StatusCode::TOO_MANY_REQUESTS, r#"{"ok":false,"error":"ratelimited"}"#);
