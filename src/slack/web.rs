@@ -105,15 +105,16 @@ impl Web {
         method: &'static str,
         body: &Value,
     ) -> Result<Value, CallError> {
-        self.in_time(method, async {
+        // Whoever calls carries no more of it than where it is.
+        let asked = Box::pin(async {
             let Ok(url) = self.api.join(method) else {
                 return Err(CallError::Unreached { method, what: "no such method".to_owned() });
             };
             let request = self.http.post(url).bearer_auth(token.expose_secret());
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
             judge(method, &ask(method, request.body(form(body))).await?)
-        })
-        .await
+        });
+        self.in_time(method, asked).await
     }
 
     /// Sends the bytes of a file to where Slack said that it takes them, without the token. They
@@ -130,7 +131,8 @@ impl Web {
             return Err(CallError::Unreached { method, what });
         };
         let request = self.http.post(url).header(CONTENT_TYPE, "application/octet-stream");
-        self.in_time(method, async { ask(method, request.body(bytes)).await.map(drop) }).await
+        let sent = Box::pin(ask(method, request.body(bytes)));
+        self.in_time(method, sent).await.map(drop)
     }
 
     async fn in_time<T>(
