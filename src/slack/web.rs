@@ -108,15 +108,16 @@ impl Web {
         method: &'static str,
         body: &Value,
     ) -> Result<Value, CallError> {
-        self.in_time(method, async {
+        // Whoever calls carries no more of it than where it is.
+        let asked = Box::pin(async {
             let Ok(url) = self.api.join(method) else {
                 return Err(CallError::Unreached { method, what: "no such method".to_owned() });
             };
             let request = self.http.post(url).bearer_auth(token.expose_secret());
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
             judge(method, &ask(method, request.body(form(body))).await?.bytes)
-        })
-        .await
+        });
+        self.in_time(method, asked).await
     }
 
     /// Whose a token is, and the scopes that Slack says it has, with commas between them.
@@ -125,14 +126,14 @@ impl Web {
     /// As of [`Web::call`].
     pub async fn known(&self, token: &SecretString) -> Result<(Value, Option<String>), CallError> {
         let method = "auth.test";
-        self.in_time(method, async {
+        let asked = Box::pin(async {
             let Ok(url) = self.api.join(method) else {
                 return Err(CallError::Unreached { method, what: "no such method".to_owned() });
             };
             let got = ask(method, self.http.post(url).bearer_auth(token.expose_secret())).await?;
             Ok((judge(method, &got.bytes)?, got.scopes))
-        })
-        .await
+        });
+        self.in_time(method, asked).await
     }
 
     /// Sends the bytes of a file to where Slack said that it takes them, without the token. They
@@ -149,7 +150,8 @@ impl Web {
             return Err(CallError::Unreached { method, what });
         };
         let request = self.http.post(url).header(CONTENT_TYPE, "application/octet-stream");
-        self.in_time(method, async { ask(method, request.body(bytes)).await.map(drop) }).await
+        let sent = Box::pin(ask(method, request.body(bytes)));
+        self.in_time(method, sent).await.map(drop)
     }
 
     async fn in_time<T>(
