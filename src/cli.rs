@@ -241,9 +241,9 @@ fn read(file: Option<&Path>) -> Result<Config, ConfigError> {
 
 fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // One processor is left to what the bot waits for: Redis, SQLite's writer, scripts. On a machine
-    // of two, a second worker costs more in waking the other than it does: with Redis beside it
-    // 5,900 cycles a second instead of 9,500. `TOKIO_WORKER_THREADS` says otherwise.
+    // One processor is left to what the bot waits for: Redis, SQLite's writer, scripts. On a
+    // machine of two, a second worker costs more in waking the other than it does: with Redis
+    // beside it 5,900 cycles a second instead of 9,500. `TOKIO_WORKER_THREADS` says otherwise.
     if config::of_process("TOKIO_WORKER_THREADS").is_none() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         runtime.worker_threads(processors.saturating_sub(1).max(1));
