@@ -6,6 +6,7 @@ mod chat_llm;
 mod cli;
 mod console;
 mod contract_llm;
+mod contract_slack;
 mod demo;
 mod deploy;
 mod engine;

@@ -29,7 +29,7 @@ pub(crate) struct Push {
 }
 
 /// As Slack signs.
-fn signature(secret: &str, seconds: u64, body: &str) -> String {
+pub(crate) fn signature(secret: &str, seconds: u64, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap();
     mac.update(format!("v0:{seconds}:{body}").as_bytes());
     mac.finalize().into_bytes().iter().fold("v0=".to_owned(), |mut text, byte| {

@@ -163,7 +163,9 @@ impl World {
         let limit = text(asked, "limit").parse().unwrap_or(100_usize).min(self.page_max).max(1);
         let from = text(asked, "cursor").strip_prefix("at-").and_then(|at| at.parse().ok());
         let from: usize = from.unwrap_or_default();
-        let metadata = text(asked, "include_all_metadata") == "true" && !self.hides_metadata;
+        // Slack's own clients write it as a number.
+        let wanted = ["true", "1"].contains(&text(asked, "include_all_metadata").as_str());
+        let metadata = wanted && !self.hides_metadata;
         let page = all.iter().skip(from).take(limit).map(|one| shown(one, metadata));
         let page: Vec<Value> = page.collect();
         let next = from + page.len();
