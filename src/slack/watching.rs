@@ -14,10 +14,12 @@ use super::posting::Posting;
 use crate::core::execution::Execution;
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::limits::{SLACK_LOOK_MS, SLACK_PACE_MS};
-use crate::ports::{ChannelError, Clock, Desk};
+use crate::ports::{ChannelError, Clock, Desk, SessionView};
 
 /// Tries to draw anew what ended meanwhile.
 const MENDS_MAX: u32 = 20;
+/// Looks after which a drawing that nobody heard of is not waited for any more.
+const OVER_MAX: u32 = 3;
 
 /// Looks at what runs here and is shown in Slack.
 pub struct Watching {
@@ -26,6 +28,9 @@ pub struct Watching {
     clock: Arc<dyn Clock>,
     /// What each message shows as the last line.
     drawn: BTreeMap<(SessionId, ExecutionId), String>,
+    /// Drawings of which nobody knows whether they will still arrive: how often they are yet to be
+    /// drawn over, and where they are.
+    unsure: BTreeMap<(SessionId, ExecutionId), (u32, String)>,
     /// Where something runs.
     sessions: BTreeSet<SessionId>,
 }
@@ -33,8 +38,8 @@ pub struct Watching {
 impl Watching {
     /// Looks at nothing yet.
     pub fn new(desk: Arc<dyn Desk>, posting: Arc<Posting>, clock: Arc<dyn Clock>) -> Self {
-        let (drawn, sessions) = (BTreeMap::new(), BTreeSet::new());
-        Self { desk, posting, clock, drawn, sessions }
+        let (drawn, unsure, sessions) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { desk, posting, clock, drawn, unsure, sessions }
     }
 
     /// Until `ending`. While nothing of Slack's runs here it only waits to hear that it does.
@@ -85,7 +90,9 @@ impl Watching {
         let Ok(view) = self.desk.view(session).await else { return };
         let shown = |id: &ExecutionId| view.live.iter().any(|one| one.id == *id);
         self.drawn.retain(|(of, id), _| of != session || shown(id));
-        if !view.live.iter().any(|execution| execution.shown) {
+        self.draw_over(session, &view).await;
+        let unsure = self.unsure.keys().any(|(of, _)| of == session);
+        if !unsure && !view.live.iter().any(|execution| execution.shown) {
             self.sessions.remove(session);
             return;
         }
@@ -106,13 +113,37 @@ impl Watching {
             return;
         }
         let card = card::render(execution, Some(last));
-        if let Err(error) = self.posting.redraw(&execution.address, at, &card).await {
+        match self.posting.redraw(&execution.address, at, &card).await {
+            Ok(()) => drop(self.drawn.insert(key, last.to_owned())),
+            Err(ChannelError::Unknown { .. }) => {
+                self.unsure.insert(key, (OVER_MAX, at.to_owned()));
+            }
             // The next look tries again, with what is true then.
-            tracing::debug!(session.id = %session, %error, "a watcher's message is late");
-            return;
+            Err(error @ (ChannelError::Retry { .. } | ChannelError::Never { .. })) => {
+                tracing::debug!(session.id = %session, %error, "a watcher's message is late");
+                return;
+            }
         }
-        self.drawn.insert(key, last.to_owned());
         self.mend(session, &execution.id, at).await;
+    }
+
+    /// What has ended is drawn over a few times more, for what may still arrive.
+    async fn draw_over(&mut self, session: &SessionId, view: &SessionView) {
+        for ended in &view.ended {
+            let key = (session.clone(), ended.id.clone());
+            let Some((left, at)) = self.unsure.get_mut(&key) else { continue };
+            let drawn = card::render(ended, None);
+            if self.posting.redraw(&ended.address, at, &drawn).await.is_ok() {
+                *left -= 1;
+            }
+            if *left == 0 {
+                self.unsure.remove(&key);
+            }
+        }
+        let known = |id: &ExecutionId| {
+            view.live.iter().chain(&view.ended).any(|execution| execution.id == *id)
+        };
+        self.unsure.retain(|(of, id), _| of != session || known(id));
     }
 
     /// It may have ended while it was drawn as running, and been made final before that arrived:

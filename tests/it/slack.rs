@@ -8,6 +8,7 @@ mod live;
 mod long;
 mod posting;
 mod repeats;
+mod watching;
 mod whole;
 mod wire;
 

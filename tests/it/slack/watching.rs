@@ -1,0 +1,141 @@
+//! A watcher's message while it runs: its last line, and that its end stays whatever comes late.
+
+use std::sync::Arc;
+
+use dogwatch::core::id::ExecutionId;
+use dogwatch::engine::desk::FrontDesk;
+use dogwatch::ports::{Clock, Launcher};
+use dogwatch::slack::watching::Watching;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{address, session};
+use crate::support::bot::{Bot, Setup};
+use crate::support::fake_llm::Reply;
+use crate::support::fake_slack::{FakeSlack, Fault, Message};
+use crate::support::process::said;
+use crate::support::wire::trigger;
+
+/// A bot with one watcher that has said `up`, and ends once `off` is read.
+struct Stand {
+    bot: Bot,
+    slack: Arc<FakeSlack>,
+    root: String,
+    off: String,
+}
+
+async fn stand() -> Stand {
+    let slack = Arc::new(FakeSlack::start().await);
+    let root = slack.root("C1");
+    let bot = Bot::with(Setup { slack: Some(Arc::clone(&slack)), ..Setup::default() }).await;
+    let (on, off) = (bot.fifo("on"), bot.fifo("off"));
+    let script = format!(
+        "print('up', flush=True)\nopen({on:?}, 'w').close()\nopen({off:?}, 'w').close()\nprint('down')"
+    );
+    bot.llm.will(trigger("deploy", &script, 600));
+    bot.llm.will(Reply::text("I watch it."));
+    bot.llm.will(Reply::text("It is done."));
+    let place = (&session("C1", &root), address("C1", &root));
+    bot.deliver_at(place, "watch it", "watch it").await.unwrap();
+    said(&on).await;
+    // What was printed is seen a moment later.
+    let (of, id) = (session("C1", &root), ExecutionId::new("auto-notify-depl-0001").unwrap());
+    let seen = async {
+        while bot.launcher_now().glance(&of, &id).await.is_none_or(|it| it.stdout.is_empty()) {
+            tokio::task::yield_now().await;
+        }
+    };
+    bot.wait("its output", seen).await;
+    bot.wait("two posts", slack.until("C1", &root, |all| all.len() == 2)).await;
+    Stand { bot, slack, root, off }
+}
+
+impl Stand {
+    /// Begins to look, as a process does at its start: nobody tells of what runs already.
+    fn look(&self, tasks: &TaskTracker, ending: &CancellationToken) {
+        let clock: Arc<dyn Clock> = Arc::new(self.bot.clock.clone());
+        let posting = Arc::new(self.slack.posting(Arc::clone(&clock)));
+        let desk = Arc::new(FrontDesk(Arc::clone(self.bot.engine_now())));
+        tasks.spawn(Watching::new(desk, posting, clock).run(ending.clone()));
+    }
+
+    /// Waits until the watcher's message is like that.
+    async fn card(&self, like: impl Fn(&Message) -> bool) {
+        let is = |all: &[Message]| all.first().is_some_and(&like);
+        self.bot.wait("the card", self.slack.until("C1", &self.root, is)).await;
+    }
+}
+
+fn says_up(message: &Message) -> bool {
+    let shown = message.blocks.to_string();
+    shown.contains("› up") && shown.contains("button")
+}
+
+fn is_over(message: &Message) -> bool {
+    message.text.contains("completed") && !message.blocks.to_string().contains("button")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_line_of_a_watcher_is_shown_also_by_the_next_process() {
+    let stand = stand().await;
+    let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+    stand.look(&tasks, &ending);
+    stand.card(says_up).await;
+    // The same line is not drawn twice.
+    let drawn = stand.slack.count("chat.update");
+    stand.bot.pass(30_000).await;
+    assert_eq!(stand.slack.count("chat.update"), drawn);
+    said(&stand.off).await;
+    stand.card(is_over).await;
+    ending.cancel();
+    tasks.close();
+    stand.bot.wait("the end", tasks.wait()).await;
+    stand.bot.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drawing_that_comes_after_the_end_does_not_stay() {
+    let stand = stand().await;
+    let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+    let gate = CancellationToken::new();
+    stand.slack.will("chat.update", Fault::Held(gate.clone()));
+    stand.look(&tasks, &ending);
+    stand.bot.wait("a drawing", stand.slack.called("chat.update", 1)).await;
+    said(&stand.off).await;
+    // Time stands, or the drawing would be given up.
+    stand.card(is_over).await;
+    let drawn = stand.slack.count("chat.update");
+    gate.cancel();
+    // It says "runs" for a moment, and then what is true.
+    stand.bot.wait("a mend", stand.slack.called("chat.update", drawn + 1)).await;
+    stand.card(is_over).await;
+    ending.cancel();
+    tasks.close();
+    stand.bot.wait("the end", tasks.wait()).await;
+    stand.bot.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drawing_of_which_nobody_heard_does_not_stay_either() {
+    let stand = stand().await;
+    let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+    let gate = CancellationToken::new();
+    stand.slack.will("chat.update", Fault::Held(gate.clone()));
+    stand.look(&tasks, &ending);
+    stand.bot.wait("a drawing", stand.slack.called("chat.update", 1)).await;
+    said(&stand.off).await;
+    stand.card(is_over).await;
+    // It is given up; what it asked for is done all the same, later.
+    stand.bot.clock.jump(10_000);
+    stand.bot.wait("a mend", stand.slack.called("chat.update", 3)).await;
+    gate.cancel();
+    stand.card(is_over).await;
+    let mended = stand.slack.count("chat.update");
+    stand.bot.clock.jump(10_000);
+    stand.bot.wait("one more", stand.slack.called("chat.update", mended + 1)).await;
+    stand.card(is_over).await;
+    ending.cancel();
+    tasks.close();
+    stand.bot.wait("the end", tasks.wait()).await;
+    stand.bot.finish().await;
+}
