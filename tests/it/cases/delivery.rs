@@ -174,7 +174,9 @@ async fn b06_a_completion_waits_ten_minutes_for_a_busy_chat() {
     let seen = bot.asked(3).await;
     assert_eq!(envelopes(&seen[2]), 1);
     let told = results(&seen[2]).pop().unwrap()["system_notifications"][0].to_string();
-    assert!(told.contains("delayed (finished 9m"), "{told}");
+    // Real time passes too, and more of it on a slow machine.
+    let minutes = told.split("delayed (finished ").nth(1).and_then(|rest| rest.split('m').next());
+    assert!(minutes.unwrap().parse::<u64>().unwrap() >= 9, "{told}");
     bot.quiet().await;
     assert_eq!(bot.finish().await.fates["acked"], 1);
 }

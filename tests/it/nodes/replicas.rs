@@ -72,7 +72,10 @@ async fn b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat(stor
     go.send_replace(true);
     let seen = cluster.wait("a request", cluster.mind.asked(asked + 2)).await;
     assert_eq!(notices(&seen[asked + 1]), 1);
-    assert!(format!("{:?}", seen[asked + 1]).contains("delayed (finished 10m"));
+    // Real time passes too, and more of it on a slow machine.
+    let told = format!("{:?}", seen[asked + 1]);
+    let minutes = told.split("delayed (finished ").nth(1).and_then(|rest| rest.split('m').next());
+    assert!(minutes.unwrap().parse::<u64>().unwrap() >= 10, "{told}");
     cluster.quiet(&["main".into()]).await;
     assert_eq!(cluster.mind.requests(), asked + 2);
     assert_eq!(cluster.finish().await.fates["acked"], 1);
