@@ -123,6 +123,11 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Timestamp;
     /// Returns once `now()` is at least `at`.
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()>;
+    /// What the machine's own clock says, which may be set at any time: only for what others sign
+    /// by theirs.
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
     /// The store that several nodes share says that it is `now`: go on from there, never back.
     fn agree(&self, _now: Timestamp) {}
 }

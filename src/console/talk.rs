@@ -355,7 +355,7 @@ impl Talk {
 
     async fn stop(&mut self, session: &SessionId, scope: Scope) -> Result<(), Trouble> {
         let stop = StopId::new(self.reach.ids.fresh())?;
-        let command = Command::Stop { scope, stop };
+        let command = Command::Stop { scope, stop, said_at: None };
         let (turn, ended) = match self.reach.desk.command(session, &self.principal, command).await?
         {
             Done::Stopped { ended, turn } => (turn, ended),

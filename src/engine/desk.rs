@@ -17,6 +17,7 @@ use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop,
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
+use crate::core::time::Timestamp;
 use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, StoreError};
 
 /// The desk of an engine.
@@ -93,10 +94,10 @@ impl FrontDesk {
         &self,
         session: &SessionId,
         by: &Principal,
-        scope: Scope,
-        stop: StopId,
+        (scope, stop): (Scope, StopId),
+        said_at: Option<Timestamp>,
     ) -> Result<Done, DeskError> {
-        let source_at = self.0.ports.clock.now();
+        let source_at = said_at.unwrap_or_else(|| self.0.ports.clock.now());
         let by = by.clone();
         let stop = Stop { session: session.clone(), scope, stop, source_at, by };
         match self.0.ledger.run(&stop).await {
@@ -129,7 +130,9 @@ impl FrontDesk {
         let keys: Vec<Key> = ids.0.iter().map(Key::execution).collect();
         let live = store.load(&aggregate, &keys).await?.rows;
         let live = live.iter().flatten().filter_map(Execution::of).cloned();
-        let live: Vec<Execution> = live.filter(home::is_live).collect();
+        let live: Vec<Execution> =
+            live.filter(home::is_live).map(|execution| self.redacted(execution)).collect();
+        let ended = effects::ended(&self.0, session).await?;
         let shown = self.shown(&aggregate, &live).await?;
         Ok(SessionView {
             turn,
@@ -138,10 +141,16 @@ impl FrontDesk {
             stopped: head.stopped,
             not_before: head.open.filter(|_| head.lane.is_none()).map(|_| head.not_before),
             live,
-            ended: effects::ended(&self.0, session).await?,
+            ended: ended.into_iter().map(|execution| self.redacted(execution)).collect(),
             unposted,
             shown,
         })
+    }
+
+    /// Its name is the model's, and shown to people.
+    fn redacted(&self, mut execution: Execution) -> Execution {
+        execution.name = self.0.ports.redactor.redact(&execution.name).into_owned();
+        execution
     }
 
     /// Where the messages of these executions are.
@@ -202,7 +211,9 @@ impl Desk for FrontDesk {
                 Command::Cancel { execution, press } => {
                     self.cancel(session, by, execution, press).await
                 }
-                Command::Stop { scope, stop } => self.stop(session, by, scope, stop).await,
+                Command::Stop { scope, stop, said_at } => {
+                    self.stop(session, by, (scope, stop), said_at).await
+                }
             }
         }
         .boxed()

@@ -263,9 +263,10 @@ async fn show(
     let keys: Vec<Key> = [Key::execution(id)].into_iter().chain(of.map(Key::item)).collect();
     let rows = engine.ledger.read(&aggregate, &keys).await.map_err(|error| later(error.into()))?;
     let mut rows = rows.iter().flatten();
-    let Some(execution) = rows.next().and_then(|row| Execution::of(row)).cloned() else {
+    let Some(mut execution) = rows.next().and_then(|row| Execution::of(row)).cloned() else {
         return Err(ChannelError::Never { what: "its execution is forgotten".into() });
     };
+    execution.name = engine.ports.redactor.redact(&execution.name).into_owned();
     let posted = match (of, rows.next().and_then(|row| Item::of(row)).map(|item| &item.state)) {
         (None, _) => None,
         (Some(_), Some(ItemState::Done(receipt))) => Some(receipt.clone()),

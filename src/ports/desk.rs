@@ -45,6 +45,10 @@ pub enum Command {
         scope: Scope,
         /// Which stop.
         stop: StopId,
+        /// When it was said, by the clock that messages come with; now, if `None`. What was said
+        /// before it and comes later clears nothing.
+        #[serde(default)]
+        said_at: Option<Timestamp>,
     },
 }
 

@@ -99,6 +99,8 @@ pub struct Asker {
     pub by: Principal,
     /// Their message is the first one of the thread.
     pub first: bool,
+    /// When they did, by Slack's clock.
+    pub said_at: Timestamp,
 }
 
 /// Something about the installation.
@@ -136,7 +138,7 @@ fn event(callback: &Callback, who: Option<&Who>, settings: &Settings) -> Heard {
             Some(who) => Ear { callback, who, settings }.hear(),
             None => Heard::Unready,
         },
-        Some("agent_session_stopped") => pressed::native_stop(callback),
+        Some("agent_session_stopped") => pressed::native_stop(callback, settings),
         Some("app_uninstalled") => Heard::Lifecycle(Lifecycle::Uninstalled),
         Some("tokens_revoked") => {
             let ours = |user: &String| who.is_none_or(|who| who.user == *user);
@@ -309,7 +311,7 @@ impl Ear<'_> {
                 return Err("another program, which [slack] bots does not list");
             }
         }
-        if self.is_guest(event) && !among(&self.settings.guests, &event.user) {
+        if is_guest(self.callback, event) && !among(&self.settings.guests, &event.user) {
             return Err("somebody of another company, whom [slack] guests does not list");
         }
         Ok(by_bot)
@@ -327,36 +329,6 @@ impl Ear<'_> {
             })
             // In an enterprise the bot may be somebody else in each team.
             || seen_as.into_iter().any(|seen| is(&event.user, &seen.user_id))
-    }
-
-    /// Is the author of another company?
-    fn is_guest(&self, event: &Event) -> bool {
-        let shared = self.callback.is_ext_shared_channel;
-        let home: Vec<&str> = match self.callback.authorizations.first() {
-            Some(seen) => [&seen.team_id, &seen.enterprise_id].into_iter().flatten(),
-            None => [&self.callback.team_id, &self.callback.enterprise_id].into_iter().flatten(),
-        }
-        .map(String::as_str)
-        .collect();
-        let teams = [&event.user_team, &event.source_team];
-        let mut teams: Vec<&str> = teams.into_iter().flatten().map(String::as_str).collect();
-        if teams.is_empty() {
-            // Says whose the message is where nothing says whose the person is.
-            teams.extend(event.team.as_deref());
-        }
-        let elsewhere = teams.iter().any(|team| !home.contains(team));
-        let enterprise = self
-            .callback
-            .authorizations
-            .first()
-            .is_some_and(|seen| seen.is_enterprise_install || seen.enterprise_id.is_some());
-        match shared {
-            // Teams of one enterprise share channels among themselves.
-            Some(false) => elsewhere && !enterprise,
-            // In a channel of several companies, who is from nowhere is from elsewhere.
-            Some(true) => elsewhere || teams.is_empty(),
-            None => elsewhere,
-        }
     }
 
     fn thread(&self, event: &Event) -> Result<(Thread, bool), Unheard> {
@@ -410,6 +382,35 @@ impl Ear<'_> {
     }
 }
 
+/// Is the author of another company?
+fn is_guest(callback: &Callback, event: &Event) -> bool {
+    let shared = callback.is_ext_shared_channel;
+    let home: Vec<&str> = match callback.authorizations.first() {
+        Some(seen) => [&seen.team_id, &seen.enterprise_id].into_iter().flatten(),
+        None => [&callback.team_id, &callback.enterprise_id].into_iter().flatten(),
+    }
+    .map(String::as_str)
+    .collect();
+    let teams = [&event.user_team, &event.source_team];
+    let mut teams: Vec<&str> = teams.into_iter().flatten().map(String::as_str).collect();
+    if teams.is_empty() {
+        // Says whose the message is where nothing says whose the person is.
+        teams.extend(event.team.as_deref());
+    }
+    let elsewhere = teams.iter().any(|team| !home.contains(team));
+    let enterprise = callback
+        .authorizations
+        .first()
+        .is_some_and(|seen| seen.is_enterprise_install || seen.enterprise_id.is_some());
+    match shared {
+        // Teams of one enterprise share channels among themselves.
+        Some(false) => elsewhere && !enterprise,
+        // In a channel of several companies, who is from nowhere is from elsewhere.
+        Some(true) => elsewhere || teams.is_empty(),
+        None => elsewhere,
+    }
+}
+
 /// How something said goes to the desk.
 struct Way {
     by_bot: bool,
@@ -418,7 +419,7 @@ struct Way {
 }
 
 fn said(event: &Event, from: Asker, keys: Vec<DedupeKey>, way: Way) -> Heard {
-    let Asker { thread, user, by, first } = from;
+    let Asker { thread, user, by, first, said_at: _ } = from;
     let Way { by_bot, continues, what } = way;
     let at = event.ts.as_deref().or(event.event_ts.as_deref()).unwrap_or_default();
     let incoming = Incoming {
@@ -435,7 +436,8 @@ fn said(event: &Event, from: Asker, keys: Vec<DedupeKey>, way: Way) -> Heard {
 fn asker(event: &Event, thread: Thread, first: bool) -> Result<Asker, Unheard> {
     let user = event.user.as_deref().or(event.bot_id.as_deref()).ok_or(NO_PLACE)?;
     let by = principal(thread.installation(), user).map_err(unplaced)?;
-    Ok(Asker { thread, user: user.to_owned(), by, first })
+    let said_at = instant(event.ts.as_deref().unwrap_or_default());
+    Ok(Asker { thread, user: user.to_owned(), by, first, said_at })
 }
 
 const fn unplaced(_: PlaceError) -> Unheard {

@@ -203,6 +203,12 @@ impl Reception {
         }
     }
 
+    /// What Slack signs by its clock is judged by this machine's, as it is set now: the store's may
+    /// be another machine's, or set wrong when the bot began.
+    pub(super) fn wall(&self) -> Timestamp {
+        self.reach.clock.wall()
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.reach.clock.now()
     }
@@ -358,7 +364,7 @@ impl Reception {
             Order::Status => return Ok(order::status(&desk.view(&session).await?, self.now())),
             Order::Stop(scope) => {
                 let stop = StopId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
-                Command::Stop { scope: *scope, stop }
+                Command::Stop { scope: *scope, stop, said_at: Some(by.said_at) }
             }
             Order::Cancel(execution) => {
                 let view = desk.view(&session).await?;

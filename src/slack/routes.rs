@@ -64,7 +64,7 @@ fn is_slacks(reception: &Reception, headers: &HeaderMap, body: &Bytes) -> bool {
     let signed = Signed { time: all(signature::TIME), signature: all(signature::SIGNATURE) };
     // Without a secret nothing is Slack's.
     let Some(secret) = reception.signing_secret() else { return false };
-    match signature::check(&signed, body, secret, reception.now()) {
+    match signature::check(&signed, body, secret, reception.wall()) {
         Ok(()) => true,
         Err(error) => {
             if reception.doubts() {

@@ -32,6 +32,9 @@ pub(super) fn of(method: &'static str, error: &str, needed: Option<&str>) -> Ver
         | "message_not_found" => {
             "the message that the thread hangs on is gone, or cannot be answered"
         }
+        "edit_window_closed" | "cant_update_message" | "block_mismatch" => {
+            "the message cannot be changed any more"
+        }
         "thread_locked" => "the thread is locked: nobody can answer in it",
         "user_not_found" | "user_disabled" | "user_is_bot" | "cannot_dm_bot" => {
             "the person cannot be reached any more"

@@ -125,6 +125,10 @@ impl Clock for SystemClock {
         Timestamp::from_ms(self.told.fetch_max(now.as_ms(), Ordering::Relaxed)).max(now)
     }
 
+    fn wall(&self) -> Timestamp {
+        wall()
+    }
+
     fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
         Box::pin(self.clone().until(at))
     }

@@ -72,12 +72,24 @@ impl Front {
         front
     }
 
+    /// With another clock before its own.
+    fn at(before: Arc<dyn Clock>) -> Self {
+        let front = Self::with(settings(), ManualClock::new(), before);
+        front.reception.introduce(who());
+        front
+    }
+
     fn of(settings: Settings) -> Self {
-        let (desk, answers, clock) = (TestDesk::default(), Answers::default(), ManualClock::new());
+        let clock = ManualClock::new();
+        Self::with(settings, clock.clone(), Arc::new(clock))
+    }
+
+    fn with(settings: Settings, clock: ManualClock, before: Arc<dyn Clock>) -> Self {
+        let (desk, answers) = (TestDesk::default(), Answers::default());
         let reach = Reach {
             desk: Arc::new(desk.clone()),
             answers: Arc::new(answers.clone()),
-            clock: Arc::new(clock.clone()),
+            clock: before,
         };
         Self { reception: Reception::new(settings, reach), desk, answers, clock }
     }

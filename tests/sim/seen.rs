@@ -226,7 +226,7 @@ impl Seen {
 }
 
 fn line_of(item: &Item) -> Option<String> {
-    item.errand.address().map(|address| format!("{}/{}", address.surface, address.thread))
+    item.errand.line()
 }
 
 pub(super) fn over(item: &Item) -> bool {

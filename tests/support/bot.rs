@@ -367,7 +367,7 @@ impl Bot {
     /// A person stops the turn, or everything.
     pub(crate) async fn stop(&self, scope: Scope) -> Done {
         let stop = StopId::new(UlidIds.fresh()).unwrap();
-        self.command(Command::Stop { scope, stop }).await
+        self.command(Command::Stop { scope, stop, said_at: None }).await
     }
 
     async fn command(&self, command: Command) -> Done {

@@ -303,8 +303,7 @@ impl<'a> View<'a> {
         let mut heads: BTreeMap<String, u32> = BTreeMap::new();
         let mut lines: BTreeSet<String> = BTreeSet::new();
         for item in self.rows.values().filter_map(Item::of) {
-            let Some(address) = item.errand.address() else { continue };
-            let to = format!("{}/{}", address.surface, address.thread);
+            let Some(to) = item.errand.line() else { continue };
             match item.state {
                 ItemState::Pending | ItemState::Leased { .. } => {
                     self.balance.unposted += 1;

@@ -256,6 +256,27 @@ impl Errand {
             Self::Kill { .. } => None,
         }
     }
+
+    /// The line it stands in, where it stands in one: posts of one place follow each other. The
+    /// message of an execution has a line of its own, so that an edit which Slack puts off, or
+    /// refuses, holds up no answer.
+    pub fn line(&self) -> Option<String> {
+        match self {
+            Self::Post { address, .. } => Some(post_line(address)),
+            Self::Show { address, execution, .. } => Some(show_line(address, execution)),
+            Self::Kill { .. } => None,
+        }
+    }
+}
+
+/// The line of what is posted there.
+pub fn post_line(address: &Address) -> String {
+    format!("{}/{}", address.surface, address.thread)
+}
+
+/// The line of the message that shows this execution there.
+pub fn show_line(address: &Address, execution: &ExecutionId) -> String {
+    format!("{}#{execution}", post_line(address))
 }
 
 /// How far an outbox item is.

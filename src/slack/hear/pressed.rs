@@ -5,7 +5,7 @@ use super::super::Settings;
 use super::super::envelope::{Action, Actions, Callback, Slash};
 use super::super::order::{self, Order};
 use super::super::place::{Thread, principal};
-use super::{Ask, Asker, Heard, installation, nothing};
+use super::{Ask, Asker, Heard, installation, instant, nothing};
 use crate::core::execution::Scope;
 
 /// The button that ends one execution; its value is the execution's id.
@@ -32,7 +32,7 @@ pub(super) fn pressed(actions: &Actions, settings: &Settings) -> Heard {
         order
     };
     let when = action.action_ts.as_deref().unwrap_or_default();
-    let from = place(actions, user);
+    let from = place(actions, (user, when));
     if when.is_empty() || (from.is_none() && actions.response_url.is_none()) {
         return nothing("a press that cannot be told from others, or not be answered");
     }
@@ -62,7 +62,7 @@ fn is_guest(actions: &Actions) -> bool {
 }
 
 /// Nothing in the app's own tab, which has no thread.
-fn place(actions: &Actions, user: &str) -> Option<Asker> {
+fn place(actions: &Actions, (user, when): (&str, &str)) -> Option<Asker> {
     let installation = if actions.is_enterprise_install {
         actions.enterprise.id.as_ref().or(actions.team.enterprise_id.as_ref())
     } else {
@@ -81,12 +81,16 @@ fn place(actions: &Actions, user: &str) -> Option<Asker> {
     let by = principal(thread.installation(), user).ok()?;
     // A thread with a message of the bot's is there for everybody to see.
     let first = container.message_ts.as_ref() == Some(root);
-    Some(Asker { thread, user: user.to_owned(), by, first })
+    Some(Asker { thread, user: user.to_owned(), by, first, said_at: instant(when) })
 }
 
 /// Slack's own button for stopping an answer.
-pub(super) fn native_stop(callback: &Callback) -> Heard {
+pub(super) fn native_stop(callback: &Callback, settings: &Settings) -> Heard {
     let event = &callback.event;
+    let listed = event.user.as_ref().is_some_and(|user| settings.guests.contains(user));
+    if super::is_guest(callback, event) && !listed {
+        return nothing("somebody of another company, whom [slack] guests does not list");
+    }
     let found = || {
         let channel = event.channel.as_deref()?;
         let root = event.thread_ts.as_deref()?;
@@ -94,7 +98,8 @@ pub(super) fn native_stop(callback: &Callback) -> Heard {
         let when = event.event_ts.as_deref()?;
         let thread = Thread::new(installation(callback)?, channel, root).ok()?;
         let by = principal(thread.installation(), user).ok()?;
-        let from = Asker { thread, user: user.to_owned(), by, first: false };
+        let from =
+            Asker { thread, user: user.to_owned(), by, first: false, said_at: instant(when) };
         let id = format!("press/{user}/{when}");
         Some(Ask { order: Order::Stop(Scope::Turn), id, from: Some(from), response_url: None })
     };

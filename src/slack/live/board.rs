@@ -64,9 +64,8 @@ impl Status {
 impl Board {
     /// A thread should have this status from now on.
     pub(super) fn want(&mut self, thread: Thread, now: Timestamp, wanted: Option<String>) {
-        if self.silent {
-            return;
-        }
+        // What is shown is taken away all the same.
+        let wanted = wanted.filter(|_| !self.silent);
         if let Some(status) = self.statuses.get_mut(&thread) {
             (status.wanted, status.heard_at) = (wanted, now);
         } else if wanted.is_some() && self.statuses.len() < SLACK_STATUSES_MAX {
@@ -163,6 +162,9 @@ impl Board {
 
     /// Slack lets the bot show none. Answers whether that is news.
     pub(super) fn give_up(&mut self) -> bool {
+        for status in self.statuses.values_mut() {
+            status.wanted = None;
+        }
         !std::mem::replace(&mut self.silent, true)
     }
 

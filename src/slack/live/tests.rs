@@ -126,3 +126,22 @@ fn it_shows_no_more_threads_than_it_may_and_none_once_refused() {
     assert!(board.give_up());
     assert!(!board.give_up());
 }
+
+#[test]
+fn a_refusal_elsewhere_takes_away_what_is_shown() {
+    let mut board = Board::default();
+    board.want(thread(1), at(0), some("is thinking"));
+    assert_eq!(show(&mut board, 0), [some("is thinking")]);
+    board.want(thread(2), at(10), some("is thinking"));
+    assert_eq!(due(&mut board, 10).0, [(thread(2), some("is thinking"))]);
+    assert!(board.give_up());
+    board.told(&thread(2), at(20), (some("is thinking"), Told::NotHere));
+    // Its turn goes on and ends; nothing is set any more, and what was is taken away once.
+    board.want(thread(1), at(30), some("runs a tool"));
+    assert_eq!(show(&mut board, SLACK_STATUS_MS), [None]);
+    board.want(thread(1), at(2_000), None);
+    board.want(thread(3), at(2_000), some("is thinking"));
+    for ms in [3_000, 3_000 + SLACK_STATUS_AGAIN_MS, SLACK_STATUS_QUIET_MS_MAX] {
+        assert_eq!(show(&mut board, ms), []);
+    }
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{MARK, Posting, Stop, Try, stop};
 use crate::core::execution::{Address, PostSort};
-use crate::core::limits::{SLACK_MENDED_MS, SLACK_POST_MS_MAX};
+use crate::core::limits::{SLACK_CALL_MS, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
 use crate::ports::{Card, ChannelError, Post};
 use crate::slack::card::{self, Rendered};
 use crate::slack::pace::{Pass, Rank};
@@ -26,7 +26,8 @@ impl Posting {
             let post = Post { item, session, address, text, sort: PostSort::Human, may_repeat };
             return self.deliver(post, Some(drawn)).await;
         };
-        let until = self.clock.now().plus_ms(SLACK_POST_MS_MAX);
+        // With the last call it is over in time.
+        let until = self.clock.now().plus_ms(SLACK_POST_MS_MAX - SLACK_CALL_MS);
         loop {
             let redrawn = self.redraw_as(&address, &at, &drawn, Rank::Answer).await;
             match redrawn {

@@ -355,9 +355,7 @@ impl Machine {
     fn fail(&mut self, now: Timestamp, what: String, after_ms: u64) {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(what);
-        let doubled = SLACK_SOCKET_AGAIN_FIRST_MS
-            .checked_shl(self.failures - 1)
-            .unwrap_or(SLACK_SOCKET_AGAIN_MS_MAX);
+        let doubled = SLACK_SOCKET_AGAIN_FIRST_MS.saturating_mul(1 << (self.failures - 1).min(16));
         let wait_ms = doubled.clamp(SLACK_SOCKET_AGAIN_FIRST_MS, SLACK_SOCKET_AGAIN_MS_MAX);
         // Many bots that lost Slack together do not come back together.
         let wait_ms = wait_ms / 2 + self.roll() % (wait_ms / 2 + 1);

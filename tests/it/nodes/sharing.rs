@@ -71,7 +71,7 @@ async fn a_stop_at_one_node_ends_the_script_at_another(stores: Stores) {
     let name = one_script(&cluster, 0, "main").await;
     let (there, here) = (host(&cluster, &name), 1 - host(&cluster, &name));
     let desk = FrontDesk(Arc::clone(cluster.nodes[here].engine()));
-    let stop = Command::Stop { scope: Scope::All, stop: StopId::new("s1").unwrap() };
+    let stop = Command::Stop { scope: Scope::All, stop: StopId::new("s1").unwrap(), said_at: None };
     desk.command(&chat_session("main"), &principal(), stop).await.unwrap();
     cluster.nodes[there].rack.until(|jobs| matches!(jobs[&name], Job::Settled(_))).await;
     cluster.until_first("its end", "main", is_over).await;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use dogwatch::core::ledger::row::{Item, ItemState};
-use dogwatch::ports::Clock;
+use dogwatch::engine::desk::FrontDesk;
+use dogwatch::ports::{Clock, Desk};
 use pretty_assertions::assert_eq;
 
 use super::{address, session};
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::Reply;
-use crate::support::fake_slack::{FakeSlack, Fault};
+use crate::support::fake_slack::{FakeSlack, Fault, Message};
 use crate::support::process::said;
 use crate::support::wire::trigger;
 
@@ -100,4 +101,57 @@ async fn an_outcome_that_nobody_heard_of_makes_no_second_message() {
         assert_eq!(texts(&slack, &root), ["once"]);
         bot.finish().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_that_slack_refuses_or_puts_off_holds_up_no_answer() {
+    for fault in
+        [Fault::Refuse("edit_window_closed"), Fault::Refuse("who_knows"), Fault::Limited(600)]
+    {
+        let (bot, slack, root) = bot().await;
+        slack.always("chat.update", fault);
+        let on = bot.fifo("on");
+        bot.llm.will(trigger("deploy", &format!("open({on:?}, 'w').close()\nprint('up')"), 600));
+        bot.llm.will(Reply::text("I watch it."));
+        bot.llm.will(Reply::text("It is up."));
+        say(&bot, &root, "watch the deploy").await;
+        said(&on).await;
+        let told = |all: &[Message]| all.iter().any(|one| one.text == "It is up.");
+        bot.wait("the answer", slack.until("C1", &root, told)).await;
+        slack.never_again("chat.update");
+        bot.clock.jump(700_000);
+        let items = |items: &[Item]| {
+            let over = |item: &Item| matches!(item.state, ItemState::Done(_) | ItemState::Dead(_));
+            items.len() == 4 && items.iter().all(over)
+        };
+        bot.outbox_when(&session("C1", &root), items).await;
+        bot.finish().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_in_a_watcher_s_name_is_not_shown() {
+    let slack = Arc::new(FakeSlack::start().await);
+    let root = slack.root("C1");
+    let secrets = vec!["hush-hush-hush".to_owned()];
+    let setup = Setup { slack: Some(Arc::clone(&slack)), secrets, ..Setup::default() };
+    let bot = Bot::with(setup).await;
+    let on = bot.fifo("on");
+    let script = format!("open({on:?}, 'w').close()");
+    bot.llm.will(trigger("deploy with hush-hush-hush", &script, 600));
+    bot.llm.will(Reply::text("I watch it."));
+    bot.llm.will(Reply::text("It is done."));
+    say(&bot, &root, "watch the deploy").await;
+    posted(&bot, &root, 2).await;
+    let desk = FrontDesk(Arc::clone(bot.engine_now()));
+    let view = desk.view(&session("C1", &root)).await.unwrap();
+    assert!(!view.live[0].name.contains("hush"), "{view:?}");
+    drop(desk);
+    said(&on).await;
+    posted(&bot, &root, 4).await;
+    for method in ["chat.postMessage", "chat.update"] {
+        let all = format!("{:?}", slack.called(method, 1).await);
+        assert!(!all.contains("hush"), "{all}");
+    }
+    bot.finish().await;
 }

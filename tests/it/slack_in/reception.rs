@@ -125,7 +125,12 @@ async fn b88_a_command_in_both_events_is_carried_out_and_answered_once() {
         front.reception.finish().await;
         assert_eq!((front.answers.count(), front.desk.commands().len()), (1, 1));
         let stop = StopId::new(format!("slack/T1/C1/{TS}")).unwrap();
-        let wanted = Command::Stop { scope: Scope::All, stop };
+        // When it was written, not when it came: what was written after it is answered.
+        let seconds: u64 = TS.split('.').next().unwrap().parse().unwrap();
+        let said_at = front.desk.commands()[0].2.clone();
+        let Command::Stop { said_at: Some(said_at), .. } = said_at else { panic!("{said_at:?}") };
+        assert_eq!(said_at.as_ms() / 1_000, seconds);
+        let wanted = Command::Stop { scope: Scope::All, stop, said_at: Some(said_at) };
         assert_eq!(front.desk.commands()[0].2, wanted);
         assert_eq!(front.desk.safe_now(), []);
     }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use dogwatch::core::limits::{HTTP_BODY_BYTES_MAX, SLACK_SKEW_MS_MAX};
-use dogwatch::ports::DeskError;
+use dogwatch::core::time::Timestamp;
+use dogwatch::ports::{Clock, DeskError};
 use dogwatch::slack::routes::routes;
 use dogwatch::slack::{Ingress, Settings};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::{Front, SECRET, TS, callback, message, patiently, settings, who};
+use crate::support::manual_clock::ManualClock;
 use crate::support::slack_push::{Push, Pusher};
 
 struct House {
@@ -48,6 +51,36 @@ async fn a_signed_event_is_taken_and_slacks_question_answered() {
     );
     let push = house.push("/slack/commands", "ssl_check=1&token=t");
     assert_eq!(house.status(push).await, 200);
+}
+
+/// Begun while the machine's clock was wrong: the bot's time goes on from there.
+#[derive(Clone)]
+struct SetRight(ManualClock, Timestamp);
+
+impl Clock for SetRight {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.1
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> BoxFuture<'static, ()> {
+        self.0.sleep_until(at)
+    }
+}
+
+#[tokio::test]
+async fn what_is_signed_is_judged_by_the_clock_as_it_is_set_now() {
+    let right = Timestamp::from_ms(1_700_000_600_000);
+    let front = Front::at(Arc::new(SetRight(ManualClock::new(), right)));
+    let slack = Pusher::to(routes(Arc::clone(&front.reception)), SECRET).await;
+    let raw = callback("Ev1", &message(TS, "hi")).to_string();
+    let push = slack.push("/slack/events", raw.clone(), 1_700_000_600);
+    assert_eq!(patiently(slack.send(push)).await.0, 200);
+    let late = slack.push("/slack/events", raw, 1_700_000_000);
+    assert_eq!(patiently(slack.send(late)).await.0, 401);
 }
 
 #[tokio::test]

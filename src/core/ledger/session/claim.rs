@@ -6,7 +6,7 @@ use super::{Token, ahead, end, entry_keys, is_valid, open_turn, open_turn_key, r
 use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Address, Execution};
 use crate::core::id::{BootId, ChainNo, ClaimId, Nonce, SessionId, TurnNo};
-use crate::core::ledger::row::{Carried, Chain, Inbox, Lane, Turn, TurnState, Unread};
+use crate::core::ledger::row::{Carried, Chain, Inbox, Lane, Turn, TurnState, Unread, post_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{ATTEMPTS_MAX, CROWD_ATTEMPTS_MAX, LEASE_MS};
 use crate::core::time::Timestamp;
@@ -271,8 +271,8 @@ fn spent_needs(have: &Working, inbox: &Inbox) -> Vec<Key> {
         let execution = unread.execution.as_ref().map(Key::execution);
         let spent = have.has(&chain) && have.get::<Chain>(&chain).is_none_or(Chain::is_spent);
         if let Some(key) = execution.as_ref().filter(|key| spent && have.has(key)) {
-            let address = have.get::<Execution>(key).map(|execution| &execution.address);
-            keys.extend(mail::needs(have, [name::spent(unread.chain)], address));
+            let line = have.get::<Execution>(key).map(|execution| post_line(&execution.address));
+            keys.extend(mail::needs(have, [name::spent(unread.chain)], line));
         }
         keys.push(chain);
         keys.extend(execution);

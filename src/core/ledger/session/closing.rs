@@ -7,7 +7,7 @@ use super::{Token, carried_keys};
 use crate::core::arrival::{Arrival, Body as What};
 use crate::core::execution::{Fate, PostSort};
 use crate::core::id::{EntryNo, TurnNo};
-use crate::core::ledger::row::{Summary, Turn, TurnState};
+use crate::core::ledger::row::{Summary, Turn, TurnState, post_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::LEASE_MS;
 use crate::core::transcript::{Body, Entry, Origin};
@@ -95,7 +95,7 @@ impl Operation for Commit {
             keys.push(key);
         }
         let ids = (0..self.posts.len()).map(|i| name::post(turn.no, i));
-        keys.extend(mail::needs(have, ids, [&turn.address]));
+        keys.extend(mail::needs(have, ids, [post_line(&turn.address)]));
         keys
     }
 

@@ -8,7 +8,7 @@ use crate::core::execution::{
     CancelledBy, Execution, Fate, Home, HumanReceipt, ModelReceipt, Outcome, PostSort, State,
 };
 use crate::core::id::{ExecutionId, Seq, TurnNo};
-use crate::core::ledger::row::{Chain, Inbox, Live, Recent, Turn, Unread};
+use crate::core::ledger::row::{Chain, Inbox, Live, Recent, Turn, Unread, post_line, show_line};
 use crate::core::ledger::{Key, Working};
 use crate::core::limits::ENDED_LISTED_MAX;
 use crate::core::time::Timestamp;
@@ -33,18 +33,21 @@ pub(super) fn needs(have: &Working, id: &ExecutionId) -> Vec<Key> {
     keys.push(Key::arrival(have.head().arrivals + 1));
     keys.push(Key::chain(execution.chain));
     let ids = [name::kill(id), name::human(id), name::late(id), name::spent(execution.chain)];
-    keys.extend(mail::needs(have, ids, [&execution.address]));
-    keys.extend(shown_needs(execution));
+    keys.extend(mail::needs(have, ids, [post_line(&execution.address)]));
+    keys.extend(shown_needs(have, execution));
     if let ModelReceipt::Arrival(seq) = execution.model {
         keys.push(Key::arrival(seq));
     }
     keys
 }
 
-/// What making its message final must see, besides the end of its line.
-pub(super) fn shown_needs(execution: &Execution) -> Option<Key> {
-    let finish = name::finish(&execution.id).filter(|_| execution.shown)?;
-    Some(Key::item(&finish))
+/// What making its message final must see.
+pub(super) fn shown_needs(have: &Working, execution: &Execution) -> Vec<Key> {
+    if !execution.shown {
+        return vec![];
+    }
+    let line = show_line(&execution.address, &execution.id);
+    mail::needs(have, [name::finish(&execution.id)], [line])
 }
 
 /// Ends an execution that is not over. First terminal state wins: callers have looked.

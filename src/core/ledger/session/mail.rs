@@ -49,23 +49,18 @@ pub fn shown_by(execution: &ExecutionId) -> Option<ItemId> {
     name::show(execution)
 }
 
-/// The line an item stands in.
-pub(super) fn destination(address: &Address) -> String {
-    format!("{}/{}", address.surface, address.thread)
-}
-
-/// What enqueuing these items to these addresses must see.
-pub(super) fn needs<'a>(
+/// What enqueuing these items into these lines must see.
+pub(super) fn needs(
     have: &Working,
     ids: impl IntoIterator<Item = Option<ItemId>>,
-    to: impl IntoIterator<Item = &'a Address>,
+    to: impl IntoIterator<Item = String>,
 ) -> Vec<Key> {
     let mut keys: Vec<Key> = ids.into_iter().flatten().map(|id| Key::item(&id)).collect();
     keys.push(Key::tails());
     if have.has(&Key::tails())
         && let Some(tails) = have.get::<Tails>(&Key::tails())
     {
-        let ends = to.into_iter().filter_map(|address| tails.0.get(&destination(address)));
+        let ends = to.into_iter().filter_map(|line| tails.0.get(&line));
         keys.extend(ends.map(Key::item));
     }
     keys
@@ -108,12 +103,11 @@ fn enqueue(
     errand: Errand,
     receipt_of: Option<ExecutionId>,
 ) {
-    let (Some(id), Some(address)) = (id, errand.address()) else { return };
+    let (Some(id), Some(to)) = (id, errand.line()) else { return };
     let key = Key::item(&id);
     if rows.get::<Item>(&key).is_some() {
         return;
     }
-    let to = destination(address);
     let tails: BTreeMap<String, ItemId> =
         rows.get::<Tails>(&Key::tails()).map(|t| t.0.clone()).unwrap_or_default();
     let before = tails.get(&to);

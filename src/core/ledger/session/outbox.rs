@@ -1,7 +1,6 @@
 //! The life of an outbox item after it was written: leased, done, failed. Owns the order of a
 //! destination's line. Must not know what delivering is.
 
-use super::mail::destination;
 use crate::core::execution::{Execution, HumanReceipt};
 use crate::core::id::{BootId, ItemId, LeaseId, SessionId};
 use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
@@ -227,12 +226,10 @@ fn finish(rows: &mut Working, now: Timestamp, item: &Item, state: ItemState) {
     {
         row.at = Some(now);
     }
-    if let Some(address) = item.errand.address()
+    if let Some(to) = item.errand.line()
         && let Some(tails) = rows.edit::<Tails>(&Key::tails())
+        && tails.0.get(&to) == Some(&item.id)
     {
-        let to = destination(address);
-        if tails.0.get(&to) == Some(&item.id) {
-            tails.0.remove(&to);
-        }
+        tails.0.remove(&to);
     }
 }

@@ -7,7 +7,7 @@ use crate::core::execution::{
     Execution, Fate, Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, State, Status,
 };
 use crate::core::id::{BootId, EntryNo, ExecutionId, SupersessionKey};
-use crate::core::ledger::row::{Chain, Holder, Inbox, Live, StartKey, Turn};
+use crate::core::ledger::row::{Chain, Holder, Inbox, Live, StartKey, Turn, show_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{LIVE_PER_SESSION_MAX, NOTICES_UNREAD_AND_LIVE_MAX, START_MS_MAX};
 
@@ -131,9 +131,9 @@ impl Operation for Register {
         keys.extend(id.as_ref().map(Key::execution));
         if let Some(turn) = open_turn(have) {
             keys.push(Key::chain(turn.chain));
-            let show = id.as_ref().and_then(name::show).filter(|_| self.shown);
-            if show.is_some() {
-                keys.extend(mail::needs(have, [show], [&turn.address]));
+            if let Some(id) = id.filter(|_| self.shown) {
+                let line = show_line(&turn.address, &id);
+                keys.extend(mail::needs(have, [name::show(&id)], [line]));
             }
         }
         if have.has(&Key::live())

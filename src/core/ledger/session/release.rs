@@ -7,7 +7,7 @@ use super::mail::{self, Letter, name};
 use super::{Token, entry_keys, open_turn, open_turn_key};
 use crate::core::execution::{Fate, PostSort};
 use crate::core::id::EntryNo;
-use crate::core::ledger::row::{Turn, TurnState};
+use crate::core::ledger::row::{Turn, TurnState, post_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{ATTEMPTS_MAX, BACKOFF_FIRST_MS, BACKOFF_MS_MAX, OUTAGE_MS_MAX};
 use crate::core::time::Timestamp;
@@ -148,7 +148,7 @@ pub(super) fn bury_needs(have: &Working, turn: &Turn) -> Vec<Key> {
     let from = turn.base + turn.seen_len;
     keys.extend(entry_keys(turn.base, turn.len + 1));
     keys.extend(from.checked_sub(1).map(Key::entry));
-    keys.extend(mail::needs(have, [name::dead(turn.no)], [&turn.address]));
+    keys.extend(mail::needs(have, [name::dead(turn.no)], [post_line(&turn.address)]));
     keys
 }
 

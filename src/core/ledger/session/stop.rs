@@ -3,7 +3,7 @@
 
 use super::closing::close;
 use super::end::{self, Ending, settle};
-use super::mail::{self, name};
+use super::mail::name;
 use super::take::heard;
 use super::{carried_keys, entry_keys, open_turn, open_turn_key};
 use crate::core::arrival::Arrival;
@@ -78,8 +78,7 @@ impl Operation for Stop {
                 if have.has(&key)
                     && let Some(shown) = have.get::<Execution>(&key).filter(|one| one.shown)
                 {
-                    keys.extend(end::shown_needs(shown));
-                    keys.extend(mail::needs(have, [], [&shown.address]));
+                    keys.extend(end::shown_needs(have, shown));
                 }
                 keys.push(key);
             }

@@ -68,6 +68,9 @@ fn slacks_own_stop_button_and_slash_commands() {
         (&Order::Stop(Scope::Turn), "press/U7/1700000005.000001")
     );
     why(heard(&json!({ "type": "agent_session_stopped" })));
+    let mut stranger = stop.clone();
+    stranger["user_team"] = "T9".into();
+    why(heard(&stranger));
     for (text, wanted) in [
         ("", Order::Help),
         (" help", Order::Help),
