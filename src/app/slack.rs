@@ -122,11 +122,15 @@ impl Open {
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));
         let (learning, web, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
-        tasks.spawn(async move { learning.learn(&web, until).await });
-        if let Some(socket) = socket.clone() {
-            let until = ending.clone();
-            tasks.spawn(async move { socket.run(until).await });
-        }
+        let socket = socket.clone();
+        tasks.spawn(async move {
+            learning.learn(&web, until.clone()).await;
+            // Not before: what a bot that does not know itself cannot take, Slack gives up after
+            // three tries. What comes while there is no connection it keeps.
+            if let Some(socket) = socket {
+                socket.run(until).await;
+            }
+        });
     }
 
     /// For the server, where events come by requests.

@@ -1,6 +1,6 @@
 //! Fault cases, played by two replicas.
 
-use dogwatch::core::execution::PostSort;
+use dogwatch::core::execution::{PostSort, State, Status};
 use dogwatch::core::ledger::Key;
 use dogwatch::core::ledger::audit::Snapshot;
 use dogwatch::core::ledger::row::{Head, Lane, RowType};
@@ -78,6 +78,36 @@ async fn b06_a_completion_of_another_node_waits_ten_minutes_for_a_busy_chat(stor
     assert!(minutes.unwrap().parse::<u64>().unwrap() >= 10, "{told}");
     cluster.quiet(&["main".into()]).await;
     assert_eq!(cluster.mind.requests(), asked + 2);
+    assert_eq!(cluster.finish().await.fates["acked"], 1);
+}
+
+on_each_store!(b104_what_is_overdue_is_ended_once_and_its_turn_runs_once);
+async fn b104_what_is_overdue_is_ended_once_and_its_turn_runs_once(stores: Stores) {
+    let cluster = of(stores, 2).await;
+    one_script(&cluster, 0, "main").await;
+    let asked = cluster.mind.requests();
+    let (go, gate) = tokio::sync::watch::channel(false);
+    cluster.mind.waits(gate);
+    let due_at = cluster.executions("main").await[0].due_at;
+    // Both find it due, one ends it.
+    while cluster.clock.now() <= due_at {
+        cluster.pass(RENEW_MS).await;
+    }
+    cluster.wait("a request", cluster.mind.asked(asked + 1)).await;
+    // A turn of 150 s: its holder says that it still has it, and the other one keeps off.
+    for _ in 0..30 {
+        cluster.pass(RENEW_MS).await;
+        let fresh = cluster.clock.now().plus_ms(LEASE_MS - RENEW_MS);
+        let is_renewed = |rows: &Snapshot| lane(rows).is_some_and(|lane| lane.until >= fresh);
+        cluster.until("the lane to be renewed", "main", is_renewed).await;
+    }
+    go.send_replace(true);
+    cluster.quiet(&["main".into()]).await;
+    assert_eq!(cluster.mind.requests(), asked + 1, "two nodes ran its turn");
+    let State::Ended(outcome) = cluster.executions("main").await[0].state.clone() else {
+        panic!("it lives")
+    };
+    assert_eq!(outcome.status, Status::TimedOut);
     assert_eq!(cluster.finish().await.fates["acked"], 1);
 }
 
