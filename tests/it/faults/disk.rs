@@ -63,6 +63,8 @@ fn on_a_full_disk_everything_is_refused_in_words_and_nothing_is_lost() {
     let mut bot = place.bot().ready();
     bot.say(format!("run a A until {go}"));
     bot.post("started");
+    // What is not launched yet would fail on the full disk, rightly, and nobody would read the pipe.
+    while bot_last_line(&mut bot) != "BEGUN a" {}
     place.fill();
     bot.say("is anybody there?");
     let error = bot.error();
