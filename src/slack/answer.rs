@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Settings;
 use super::reception::{Answerer, Whom};
-use super::web::{Web, WebError};
+use super::web::{Web, WebError, is_here};
 use crate::core::limits::{SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_TOLD_MAX};
 use crate::ports::Clock;
 
@@ -75,12 +75,6 @@ impl Teller {
         let status = sent.map_err(|_| "the connection broke".to_owned())?.status();
         if status.is_success() { Ok(()) } else { Err(format!("HTTP {}", status.as_u16())) }
     }
-}
-
-fn is_here(url: &Url) -> bool {
-    url.host_str().is_some_and(|host| {
-        host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
-    })
 }
 
 impl Answerer for Teller {

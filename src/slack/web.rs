@@ -171,7 +171,7 @@ impl Web {
 }
 
 /// Is it this machine? Then what is sent there needs no TLS.
-fn is_here(url: &Url) -> bool {
+pub(super) fn is_here(url: &Url) -> bool {
     url.host_str().is_some_and(|host| {
         host == "localhost"
             || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())

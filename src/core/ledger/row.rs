@@ -249,14 +249,6 @@ pub enum Errand {
 }
 
 impl Errand {
-    /// Where people read it.
-    pub const fn address(&self) -> Option<&Address> {
-        match self {
-            Self::Post { address, .. } | Self::Show { address, .. } => Some(address),
-            Self::Kill { .. } => None,
-        }
-    }
-
     /// The line it stands in, where it stands in one: posts of one place follow each other. The
     /// message of an execution has a line of its own, so that an edit which Slack puts off, or
     /// refuses, holds up no answer.
