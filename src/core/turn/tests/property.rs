@@ -26,6 +26,8 @@ impl World {
             let what = if *person { Arrived::Person(text) } else { Arrived::Notice(text) };
             bench.schedule.push((*at, what));
         }
+        // What is due earlier arrives earlier, also where one append makes both due.
+        bench.schedule.sort_by_key(|(at, _)| *at);
         bench
     }
 
