@@ -25,7 +25,7 @@ use crate::support::fake_slack::{FakeSlack, Message};
 use crate::support::manual_clock::ManualClock;
 
 /// Only to fail a test that hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 async fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_elapsed| panic!("it hangs"))
