@@ -184,16 +184,18 @@ async fn killed_at(method: &str, nth: usize, fault: Fault) {
     let root = ts(&asked);
     deliver(&bot, &asked).await;
     // The script ends once its start was told, or the resumed turn would tell both at once.
+    let told = CancellationToken::new();
     let end = async {
         town.slack.until("C1", &root, |all| has(all, "started")).await;
+        told.cancel();
         let gate = town.place.path("one");
         let open = move || drop(File::options().write(true).open(gate).unwrap());
         tokio::task::spawn_blocking(open).await.unwrap();
     };
     let kill = async {
         town.slack.called(method, nth).await;
-        // What has no shim yet is lost, rightly: that is told elsewhere.
-        while nth == 1 && method == "chat.postMessage" && town.place.shims().is_empty() {
+        // What does not run yet may be lost, rightly: that is told elsewhere.
+        while !told.is_cancelled() && !town.place.runs() {
             tokio::task::yield_now().await;
         }
         tokio::task::block_in_place(|| bot.kill());
@@ -265,6 +267,9 @@ async fn b112_a_button_of_before_a_restart_cancels_for_its_owner_alone_and_is_go
     lines.acked("e1").await;
     let thread = patiently(town.slack.until("C1", &root, under_way)).await;
     let card = thread.into_iter().find(is_live).unwrap();
+    while !town.place.runs() {
+        tokio::task::yield_now().await;
+    }
     tokio::task::block_in_place(|| bot.kill());
     let before = lines.saw_now().iter().filter(|saw| matches!(saw, Saw::Joined(_))).count();
     let bot = tokio::task::block_in_place(|| town.bot());
