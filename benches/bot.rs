@@ -53,6 +53,7 @@ pub(crate) fn message(session: &SessionId, now: Timestamp) -> Incoming {
         address: Address { surface: SURFACE.into(), thread: session.to_string() },
         source_at: now,
         continues: false,
+        shared: false,
     }
 }
 

@@ -90,6 +90,7 @@ fn over(no: usize) -> Execution {
         human: HumanReceipt::None,
         late: vec![],
         shown: false,
+        shared: false,
     }
 }
 

@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 49] = [
+const EVERYWHERE: [&str; 51] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -47,6 +47,7 @@ const EVERYWHERE: [&str; 49] = [
     "a stale holder refused",
     "a start refused",
     "a stop of everything",
+    "a stranger's cancel refused",
     "a supersession",
     "a turn buried",
     "a turn buried by a claim",
@@ -72,6 +73,7 @@ const EVERYWHERE: [&str; 49] = [
     "an item dead",
     "an item of unknown outcome",
     "an outage",
+    "arrivals of several people in one turn",
     "notices folded",
     "rows forgotten",
 ];

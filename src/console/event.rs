@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::core::execution::{Execution, Exit, PostSort, State, Status};
-use crate::core::id::{ExecutionId, ItemId, TurnNo};
+use crate::core::id::{ExecutionId, ItemId, Principal, TurnNo};
 use crate::core::time::Timestamp;
 use crate::ports::{self, SessionView};
 
@@ -317,13 +317,15 @@ pub enum Reply {
 }
 
 /// What came of a cancel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelResult {
     /// Its end is asked for.
     Cancelling,
     /// It was over already.
     Over(Stand),
+    /// It belongs to this person, who alone can end it.
+    Foreign(Principal),
     /// There is no such execution in this chat.
     Unknown,
 }

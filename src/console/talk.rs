@@ -297,6 +297,7 @@ impl Talk {
             address: self.front.address(),
             source_at: self.now(),
             continues: false,
+            shared: false,
         };
         let mut tries = 1;
         // The key makes a repeat safe, whatever became of the try before.
@@ -346,6 +347,7 @@ impl Talk {
         let result = match self.reach.desk.command(session, &self.principal, command).await? {
             Done::Cancelling => CancelResult::Cancelling,
             Done::Over(status) => CancelResult::Over(Stand::ended(status)),
+            Done::Foreign(owner) => CancelResult::Foreign(owner),
             Done::Unknown | Done::Stopped { .. } => CancelResult::Unknown,
         };
         self.reply(Reply::Cancel { id, result }).await;
@@ -359,7 +361,7 @@ impl Talk {
         let (turn, ended) = match self.reach.desk.command(session, &self.principal, command).await?
         {
             Done::Stopped { ended, turn } => (turn, ended),
-            Done::Cancelling | Done::Over(_) | Done::Unknown => (false, 0),
+            Done::Cancelling | Done::Over(_) | Done::Unknown | Done::Foreign(_) => (false, 0),
         };
         self.reply(Reply::Stop { all: scope == Scope::All, turn, ended }).await;
         self.look(&self.front.clone()).await;

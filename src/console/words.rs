@@ -149,6 +149,7 @@ pub(super) fn reply(reply: &Reply, chat: &str, now: Timestamp, look: Look) -> St
                 format!("{id} is being ended; its result rides with the next turn")
             }
             CancelResult::Over(stand) => format!("{id} is over already: {}", stand.word()),
+            CancelResult::Foreign(owner) => format!("{id} is {owner}'s, who alone can end it"),
             CancelResult::Unknown => {
                 format!("there is no {id} in chat {chat}; `watchers` shows the ids")
             }

@@ -1,6 +1,8 @@
 //! Anything that enters a session. Owns what an arrival is and where it stands.
 //! Must not know which channel it came by.
 
+use std::ops::Not;
+
 use serde::{Deserialize, Serialize};
 
 use super::execution::{Address, Fate};
@@ -72,6 +74,9 @@ pub struct Arrival {
     pub solo: bool,
     /// Where it stands.
     pub standing: Standing,
+    /// A turn may take it together with those of other people.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub shared: bool,
 }
 
 /// What an adapter hands in: a message of a person, or a change of one.
@@ -90,6 +95,10 @@ pub struct Incoming {
     /// It is for a conversation that is there already: it begins none.
     #[serde(default)]
     pub continues: bool,
+    /// Its place lets a turn take it together with those of other people, and do what all of them
+    /// may. Frozen here: what is configured later changes nothing of it.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 /// What an adapter may hand in.

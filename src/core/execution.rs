@@ -309,4 +309,7 @@ pub struct Execution {
     /// A message where its posts go shows how it stands, from its start to its end.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub shown: bool,
+    /// The turn that started it was shared, so its completion is.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub shared: bool,
 }

@@ -86,6 +86,8 @@ pub const TAKE_NOTICES_MAX: usize = 200;
 pub const TAKE_BYTES_MAX: usize = 256 * 1024;
 /// Arrivals that one turn carries.
 pub const CARRIED_PER_TURN_MAX: usize = 512;
+/// People of one turn, where it takes messages of several.
+pub const PEOPLE_PER_TURN_MAX: usize = 64;
 /// Keys by which one arrival is recognised.
 pub const DEDUPE_KEYS_MAX: usize = 8;
 /// Notices of one take that are shown whole; the rest are a digest.

@@ -1,7 +1,9 @@
-//! What an agent may do. Owns its role and the families of tools it is offered.
-//! Must not know the tools themselves or how an agent is configured.
+//! Who may what. Owns the role of an agent, the families of tools it is offered, and whose work
+//! people may end. Must not know the tools themselves or how an agent is configured.
 
 use serde::{Deserialize, Serialize};
+
+use super::id::Principal;
 
 /// Whether an agent may change anything.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,6 +20,15 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 2] = [Self::Writable, Self::ReadOnly];
 
+    /// The one that allows less.
+    #[must_use]
+    pub const fn narrower(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Writable, Self::Writable) => Self::Writable,
+            (Self::ReadOnly, _) | (_, Self::ReadOnly) => Self::ReadOnly,
+        }
+    }
+
     /// As written in configuration.
     pub const fn word(self) -> &'static str {
         match self {
@@ -25,6 +36,12 @@ impl Role {
             Self::ReadOnly => "read-only",
         }
     }
+}
+
+/// May these people, together, end work of this owner? Work belongs to who started it, and several
+/// people together may do what each of them may alone.
+pub fn may_end<'a>(owner: &Principal, people: impl IntoIterator<Item = &'a Principal>) -> bool {
+    people.into_iter().all(|one| one == owner)
 }
 
 /// Tools that belong together.

@@ -10,10 +10,12 @@ use tokio::sync::broadcast;
 
 use super::{Engine, LedgerError, effects, home};
 use crate::core::arrival::{Incoming, What};
-use crate::core::execution::{CancelledBy, Execution, Scope, State};
+use crate::core::execution::{Execution, Scope, State};
 use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId};
 use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, RowType, Tails, Turn};
-use crate::core::ledger::session::{Accept, Accepted, Cancel, CancelAnswer, Stop, shown_by};
+use crate::core::ledger::session::{
+    Accept, Accepted, Behalf, Cancel, CancelAnswer, Stop, shown_by,
+};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
@@ -77,8 +79,8 @@ impl FrontDesk {
         execution: ExecutionId,
         press: PressId,
     ) -> Result<Done, DeskError> {
-        let by = CancelledBy::Person { principal: by.clone(), press };
-        let cancel = Cancel { session: session.clone(), execution, by };
+        let behalf = Behalf::Person { principal: by.clone(), press };
+        let cancel = Cancel { session: session.clone(), execution, behalf };
         match self.0.ledger.run(&cancel).await {
             Ok(CancelAnswer::Cancelling(_)) => {
                 home::cancel(&self.0, session, &cancel.execution).await;
@@ -86,6 +88,7 @@ impl FrontDesk {
             }
             Ok(CancelAnswer::Over(status)) => Ok(Done::Over(status)),
             Err(LedgerError::Refused(Refusal::Unknown)) => Ok(Done::Unknown),
+            Err(LedgerError::Refused(Refusal::Foreign(owner))) => Ok(Done::Foreign(owner)),
             Err(error) => Err(away(&error)),
         }
     }

@@ -10,7 +10,7 @@ use super::{Engine, LedgerError, home, log};
 use crate::core::execution::{CancelledBy, Execution, Kind, State};
 use crate::core::id::{EntryNo, ExecutionId, SessionId};
 use crate::core::ledger::row::{Recent, RowType};
-use crate::core::ledger::session::{Cancel, CancelAnswer, Register, Token};
+use crate::core::ledger::session::{Behalf, Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
 use crate::core::limits::OVERDUE_MS;
 use crate::core::transcript::Call;
@@ -166,8 +166,8 @@ async fn output(engine: &Arc<Engine>, at: At<'_>, id: &str, tail_lines: u64) -> 
 async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
     let id = watch::resolve(&at.token.session, id)?;
     let mut stirs = engine.stirs.subscribe();
-    let operation =
-        Cancel { session: at.token.session.clone(), execution: id.clone(), by: CancelledBy::Model };
+    let behalf = Behalf::Turn(at.token.clone());
+    let operation = Cancel { session: at.token.session.clone(), execution: id.clone(), behalf };
     match engine.ledger.run(&operation).await {
         Ok(CancelAnswer::Cancelling(_)) => home::cancel(engine, &at.token.session, &id).await,
         Ok(CancelAnswer::Over(_)) => {
@@ -185,6 +185,7 @@ async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
         Err(LedgerError::Refused(Refusal::Unknown)) => {
             find(engine, at, &id).await?;
         }
+        Err(LedgerError::Refused(Refusal::Foreign(owner))) => return Err(watch::foreign(&owner)),
         Err(error) => return Err(away(&error)),
     }
     let until = engine.ports.clock.now().plus_ms(engine.settings.grace_ms + OVERDUE_MS / 2);

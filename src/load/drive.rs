@@ -178,6 +178,7 @@ impl Driver {
             address: Address { surface: SURFACE.into(), thread: session.to_string() },
             source_at: self.clock.now(),
             continues: false,
+            shared: false,
         };
         let chain = Allowance { wakes: u32::MAX, tokens: u64::MAX, spawns: u32::MAX };
         let accept = Accept { session: session.clone(), incoming, chain };

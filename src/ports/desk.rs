@@ -62,6 +62,8 @@ pub enum Done {
     Over(crate::core::execution::Status),
     /// There is no such execution here.
     Unknown,
+    /// It belongs to this person, who alone can end it.
+    Foreign(Principal),
     /// Stopped; so many executions were ended.
     Stopped {
         /// Executions ended.

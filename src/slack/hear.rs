@@ -429,6 +429,7 @@ fn said(event: &Event, from: Asker, keys: Vec<DedupeKey>, way: Way) -> Heard {
         address: thread.address(),
         source_at: instant(at),
         continues,
+        shared: false,
     };
     Heard::Say(Box::new(Said { thread, user, first, by_bot, incoming }))
 }

@@ -176,13 +176,19 @@ pub fn done(order: &Order, done: &Done) -> String {
         (Order::Cancel(id), Done::Over(status)) => {
             format!("{} is over already: {}.", code(id), word(*status))
         }
+        (Order::Cancel(id), Done::Foreign(owner)) => foreign(id, owner),
         (Order::Cancel(id), Done::Unknown) => {
             format!("There is no {} in this thread; `watchers` shows the ids.", code(id))
         }
         // The desk answers what it was asked.
-        (_, Done::Cancelling | Done::Over(_) | Done::Unknown | Done::Stopped { .. }) => {
-            "It is done.".to_owned()
-        }
+        (
+            _,
+            Done::Cancelling
+            | Done::Over(_)
+            | Done::Unknown
+            | Done::Foreign(_)
+            | Done::Stopped { .. },
+        ) => "It is done.".to_owned(),
     }
 }
 
@@ -200,7 +206,7 @@ fn stopped(scope: Scope, turn: bool, ended: usize) -> String {
 }
 
 /// Somebody else's work.
-pub fn not_yours(id: &ExecutionId, owner: &Principal) -> String {
+fn foreign(id: &ExecutionId, owner: &Principal) -> String {
     let owner = owner.as_str();
     let user = owner.strip_prefix(SURFACE).and_then(|rest| rest.strip_prefix('/'));
     match user.and_then(|rest| rest.split_once('/')) {

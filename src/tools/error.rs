@@ -40,6 +40,8 @@ pub enum Code {
     UnknownExecution,
     /// The execution belongs to another session.
     OtherSession,
+    /// The execution belongs to another person.
+    NotOwner,
     /// The execution had ended before.
     AlreadyOver,
     /// As many as may run do run.

@@ -296,6 +296,7 @@ fn execution(id: &str, state: State) -> Execution {
         human: HumanReceipt::None,
         late: vec![],
         shown: false,
+        shared: false,
     }
 }
 

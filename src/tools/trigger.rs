@@ -181,6 +181,14 @@ pub fn refused(refusal: &Refusal) -> ToolError {
             "End your turn; they are delivered first.",
         )
         .later(),
+        Refusal::Foreign(owner) => ToolError::new(
+            Code::NotOwner,
+            format!("nothing was started: the key is in use by running work of {owner}"),
+            "It would end that work, which only its owner may. Call again with another key, or \
+             without one.",
+        )
+        .of("key")
+        .with("owner", owner.as_str()),
         Refusal::Conflict => not_started(&refusal.to_string()),
         Refusal::Fenced
         | Refusal::Buried

@@ -9,7 +9,7 @@ use super::error::{Code, ToolError};
 use super::shape::{Field, Shape};
 use super::{Action, AfterCrash, Rule, Tool, Wiring};
 use crate::core::execution::{Execution, Exit, Notify, Outcome, State};
-use crate::core::id::{ExecutionId, SessionId};
+use crate::core::id::{ExecutionId, Principal, SessionId};
 use crate::core::limits::{NAMES_IN_ERROR_MAX, TAIL_LINES, TAIL_LINES_MAX};
 use crate::core::message::ToolSpec;
 use crate::core::nearest::{echo, nearest};
@@ -165,6 +165,21 @@ pub fn already_over(execution: &Execution) -> ToolError {
     .with("status", how)
 }
 
+/// It is somebody else's, or there are others in this turn.
+pub fn foreign(owner: &Principal) -> ToolError {
+    ToolError::new(
+        Code::NotOwner,
+        format!("it belongs to {owner}; only a turn of theirs alone may end it"),
+        format!(
+            "Nothing was ended. Tell the person that {owner} can end it: with a message of their \
+             own, its Cancel button, or the command `cancel ID`. `stop all`, said by anybody \
+             here, ends everything."
+        ),
+    )
+    .of(ID.name)
+    .with("owner", owner.as_str())
+}
+
 /// The record cannot be read or written now.
 pub fn unavailable(what: &str) -> ToolError {
     ToolError::new(
@@ -177,7 +192,17 @@ pub fn unavailable(what: &str) -> ToolError {
 
 /// The work of a session: what is not over, oldest first, and what ended lately, newest first.
 pub fn listed(live: &[Execution], ended: &[Execution], now: Timestamp) -> Value {
-    let rows: Vec<_> = live.iter().chain(ended).map(|e| Value::Object(row(e, now))).collect();
+    let all = || live.iter().chain(ended);
+    // Who alone can end it; of no interest where there is nobody else.
+    let several = all().any(|one| Some(&one.owner) != all().next().map(|first| &first.owner));
+    let rows = all().map(|execution| {
+        let mut row = row(execution, now);
+        if several {
+            row.insert("owner".into(), execution.owner.as_str().into());
+        }
+        Value::Object(row)
+    });
+    let rows: Vec<_> = rows.collect();
     json!({ "running": live.len(), "watchers": rows })
 }
 

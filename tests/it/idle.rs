@@ -191,6 +191,7 @@ async fn a_day_without_events_reads_no_index_and_an_event_reads_but_its_own() {
         address: Address { surface: "none".into(), thread: "t".into() },
         source_at: bot.clock.now(),
         continues: false,
+        shared: false,
     };
     let session = SessionId::new("none/t").unwrap();
     let desk = FrontDesk(Arc::clone(&bot.engine));

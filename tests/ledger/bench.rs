@@ -217,6 +217,7 @@ impl Bench {
             address: Address { surface: "bench".into(), thread: "main".into() },
             source_at: self.now,
             continues: false,
+            shared: false,
         }
     }
 

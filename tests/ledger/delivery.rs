@@ -1,14 +1,12 @@
 //! Cases in which others lost, doubled or misplaced what was to be delivered.
 
 use dogwatch::core::arrival::{Standing, What};
-use dogwatch::core::execution::{
-    CancelledBy, Fate, HumanReceipt, Notify, Outcome, Scope, State, Status,
-};
+use dogwatch::core::execution::{Fate, HumanReceipt, Notify, Outcome, Scope, State, Status};
 use dogwatch::core::id::{DedupeKey, ExecutionId, PressId, Principal};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::session::{
-    Accept, Accepted, Allowance, Cancel, Claimed, Complete, Completed, Forget, Overdue, Release,
-    Released, Why,
+    Accept, Accepted, Allowance, Behalf, Cancel, Claimed, Complete, Completed, Forget, Overdue,
+    Release, Released, Why,
 };
 use dogwatch::core::ledger::{Class, Key, Operation};
 use dogwatch::core::limits::{
@@ -471,8 +469,8 @@ fn what_a_person_cancelled_rides_and_tells_people_as_asked() {
     let mut bench = Bench::new();
     let id = watcher(&mut bench, &Wish { notify: Notify::Both, ..Wish::default() });
     let principal = Principal::new("ann").unwrap();
-    let by = CancelledBy::Person { principal, press: PressId::new("p").unwrap() };
-    bench.run(&Cancel { session: session(), execution: id.clone(), by }).unwrap();
+    let behalf = Behalf::Person { principal, press: PressId::new("p").unwrap() };
+    bench.run(&Cancel { session: session(), execution: id.clone(), behalf }).unwrap();
     assert!(bench.indexes(&Key::execution(&id)).contains(&"wish/spool/spool".to_owned()));
     bench.complete(&id, &outcome(Status::Cancelled, "cancelled")).unwrap();
     assert_eq!(bench.try_claim("a"), Err(Refusal::Idle));

@@ -1,12 +1,12 @@
 //! Every refusal, once. The bench finds that none of them changes anything.
 
 use dogwatch::core::arrival::{Incoming, What};
-use dogwatch::core::execution::{CancelledBy, Notify, Outcome, Scope, Status};
-use dogwatch::core::id::{DedupeKey, ExecutionId, ItemId, LeaseId};
+use dogwatch::core::execution::{Notify, Outcome, Scope, Status};
+use dogwatch::core::id::{DedupeKey, ExecutionId, ItemId, LeaseId, PressId, Principal};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::node::{Beat, Bury, ForgetNode};
 use dogwatch::core::ledger::session::{
-    Accept, Accepted, Adopt, Allowance, Append, Cancel, Claimed, Commit, Compact, Complete,
+    Accept, Accepted, Adopt, Allowance, Append, Behalf, Cancel, Claimed, Commit, Compact, Complete,
     DoneItem, FailItem, HomeLost, LeaseItem, Overdue, Release, Released, Renew, Retry, Started,
     Token, Why,
 };
@@ -270,8 +270,11 @@ fn what_nobody_knows_is_unknown() {
         held: true,
     };
     assert_eq!(bench.run(&adopt).err(), unknown);
-    let by = CancelledBy::Model;
-    let cancel = Cancel { session: session.clone(), execution: execution.clone(), by };
+    let behalf = Behalf::Person {
+        principal: Principal::new("ann").unwrap(),
+        press: PressId::new("p").unwrap(),
+    };
+    let cancel = Cancel { session: session.clone(), execution: execution.clone(), behalf };
     assert_eq!(bench.run(&cancel).err(), unknown);
     assert_eq!(bench.complete(&execution, &done()).err(), unknown);
     let overdue = Overdue { session: session.clone(), execution: execution.clone(), buried: None };

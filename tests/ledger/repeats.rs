@@ -2,10 +2,10 @@
 //! changes nothing the bench finds in every other test.)
 
 use dogwatch::core::arrival::What;
-use dogwatch::core::execution::{CancelledBy, Outcome, Scope, Status};
+use dogwatch::core::execution::{Outcome, Scope, Status};
 use dogwatch::core::id::{ClaimId, ItemId, Nonce, Principal, StopId};
 use dogwatch::core::ledger::session::{
-    Accepted, Append, Cancel, Claim, Claimed, Complete, Completed, Go, LeaseItem, Release,
+    Accepted, Append, Behalf, Cancel, Claim, Claimed, Complete, Completed, Go, LeaseItem, Release,
     Released, Started, Stop, StopAnswer, Why,
 };
 use dogwatch::core::limits::STOPS_KEPT_MAX;
@@ -112,7 +112,8 @@ fn a_start_a_cancel_and_a_report_are_known_again_by_the_state() {
     assert_eq!(bench.once(&started), Ok(Go::Run));
     assert_eq!(bench.once(&started), Ok(Go::Run));
     let (s, x) = (session(), id.clone());
-    let cancel = Cancel { session: s, execution: x, by: CancelledBy::Model };
+    let behalf = Behalf::Turn(token);
+    let cancel = Cancel { session: s, execution: x, behalf };
     let first = bench.once(&cancel).unwrap();
     assert_eq!(bench.once(&cancel).unwrap(), first);
     assert_eq!(bench.once(&started), Ok(Go::Cancel), "its end was asked for in between");

@@ -65,6 +65,7 @@ impl World {
                     address: Address { surface: "sim".into(), thread: session.to_string() },
                     source_at: self.now(),
                     continues: false,
+                    shared: false,
                 };
                 self.accept(&session, &incoming);
             }

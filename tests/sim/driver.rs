@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 
 use dogwatch::core::budget::{ChainLeft, Limits};
-use dogwatch::core::execution::{CancelledBy, Kind, Notify, State};
+use dogwatch::core::execution::{Kind, Notify, State};
 use dogwatch::core::id::{BootId, ExecutionId, Nonce, SupersessionKey};
 use dogwatch::core::ledger::Operation;
 use dogwatch::core::ledger::row::{Chain, Turn as TurnRow};
 use dogwatch::core::ledger::session::{
-    Append, Cancel, CancelAnswer, Commit, New, Register, Release, Renew, Token, Why as Reason,
+    Append, Behalf, Cancel, CancelAnswer, Commit, New, Register, Release, Renew, Token,
+    Why as Reason,
 };
 use dogwatch::core::message::{Answer, ModelError};
 use dogwatch::core::transcript::{Call, Finish, Usage};
@@ -216,9 +217,9 @@ impl Driver {
                 let cancel = Cancel {
                     session: session.clone(),
                     execution: id.clone(),
-                    by: CancelledBy::Model,
+                    behalf: Behalf::Turn(self.token.clone()),
                 };
-                match world.run(self.node, &cancel) {
+                match world.run_as(self.node, Some(&self.token), &cancel) {
                     Ok(CancelAnswer::Cancelling(_)) => world.end_process(&session, &id),
                     Ok(CancelAnswer::Over(_)) | Err(Ran::Refused(_)) => {}
                     Err(Ran::Lost) => return None,

@@ -3,13 +3,13 @@
 use dogwatch::core::execution::{
     CancelledBy, Execution, Fate, HumanReceipt, ModelReceipt, State, Status,
 };
-use dogwatch::core::ledger::Row;
-use dogwatch::core::ledger::row::{Chain, Item, ItemState};
+use dogwatch::core::ledger::row::{Chain, Item, ItemState, Turn};
+use dogwatch::core::ledger::{Key, Row};
 use dogwatch::core::limits::POST_LEASE_MS;
 use dogwatch::core::time::Timestamp;
 
 use super::check::{Move, not_early};
-use super::seen::{Step, over};
+use super::seen::{Step, get, over};
 
 impl Step<'_> {
     pub(super) fn execution(&mut self, before: &Execution, after: &Execution) {
@@ -18,6 +18,7 @@ impl Step<'_> {
             (of, x.address.clone(), x.home.clone(), x.notify, x.key.clone(), x.timeout_ms)
         };
         assert_eq!(frozen(before), frozen(after), "what {} is bound to changed", after.id);
+        let of_owner = self.is_of_its_owner_alone(after);
         let reach = &mut self.facts.reach;
         if after.late.len() > before.late.len() {
             reach.count("a late fact");
@@ -36,10 +37,12 @@ impl Step<'_> {
             }
         }
         match (&before.cancel, &after.cancel) {
-            (None, Some(CancelledBy::Person { .. })) => {
+            (None, Some(CancelledBy::Person { principal, .. })) => {
+                assert_eq!(*principal, after.owner, "{} was ended by a stranger", after.id);
                 reach.count("an execution cancelled by a person");
             }
             (None, Some(CancelledBy::Model)) => {
+                assert!(of_owner, "{} was ended by others", after.id);
                 reach.count("an execution cancelled by the model");
             }
             _ => {}
@@ -64,9 +67,16 @@ impl Step<'_> {
         }
     }
 
+    /// The open turn has no people but the owner of this execution.
+    fn is_of_its_owner_alone(&self, execution: &Execution) -> bool {
+        let open = self.head.open.and_then(|no| get::<Turn>(self.rows, &Key::turn(no)));
+        open.is_some_and(|turn| turn.people().all(|one| *one == execution.owner))
+    }
+
     fn ended(&mut self, before: &Execution, after: &Execution) {
         let State::Ended(outcome) = &after.state else { return };
         let away = self.facts.buried.contains(&before.boot);
+        let of_owner = self.is_of_its_owner_alone(after);
         let reach = &mut self.facts.reach;
         match self.by.operation {
             "Complete" => {
@@ -93,6 +103,7 @@ impl Step<'_> {
             }
             "Register" => {
                 assert_eq!(outcome.status, Status::Superseded);
+                assert!(of_owner, "{} was ended by others", after.id);
                 reach.count("a supersession");
             }
             "Stop" => assert_eq!(outcome.status, Status::Cancelled),

@@ -1,13 +1,13 @@
 //! What people and turns do: messages, edits, stops, cancels, claims, driving turns.
 
 use dogwatch::core::arrival::{Incoming, What};
-use dogwatch::core::execution::{Address, CancelledBy, Scope};
+use dogwatch::core::execution::{Address, Scope};
 use dogwatch::core::id::{
     BootId, ClaimId, DedupeKey, Nonce, PressId, Principal, SessionId, StopId,
 };
 use dogwatch::core::ledger::row::Head;
 use dogwatch::core::ledger::session::{
-    Accept, Accepted, Allowance, Cancel, Claim, Claimed, Compact, Stop,
+    Accept, Accepted, Allowance, Behalf, Cancel, Claim, Claimed, Compact, Stop,
 };
 use dogwatch::core::ledger::{Index, Key, Refusal};
 use dogwatch::core::limits::LEASE_MS;
@@ -31,6 +31,8 @@ impl World {
         }
         let back_ms = if self.rng.chance(20) { 60_000 } else { 0 };
         let who = if self.rng.chance(80) { "ann" } else { "bob" };
+        // Channels are configured anew now and then.
+        let shared = self.rng.chance(40);
         Incoming {
             keys,
             what,
@@ -38,6 +40,7 @@ impl World {
             address: Address { surface: "sim".into(), thread: session.to_string() },
             source_at: Timestamp::from_ms(self.now().as_ms() - back_ms),
             continues: false,
+            shared,
         }
     }
 
@@ -241,11 +244,15 @@ impl World {
         let Some(node) = self.up() else { return };
         let session = self.session();
         let Some(execution) = self.rng_live(&session) else { return };
-        let by = CancelledBy::Person {
-            principal: Principal::new("ann").unwrap(),
+        let who = if self.rng.chance(80) { "ann" } else { "bob" };
+        let behalf = Behalf::Person {
+            principal: Principal::new(who).unwrap(),
             press: PressId::new(self.fresh()).unwrap(),
         };
-        let _ = self.run(node, &Cancel { session, execution, by });
+        let answer = self.run(node, &Cancel { session, execution, behalf });
+        if let Err(Ran::Refused(Refusal::Foreign(_))) = answer {
+            self.count("a stranger's cancel refused");
+        }
     }
 
     pub(super) fn compact(&mut self) {

@@ -39,7 +39,7 @@ pub(crate) struct Seen {
     lines: BTreeMap<String, Vec<Key>>,
 }
 
-fn get<'a, T: RowType>(rows: &'a Snapshot, key: &Key) -> Option<&'a T> {
+pub(super) fn get<'a, T: RowType>(rows: &'a Snapshot, key: &Key) -> Option<&'a T> {
     rows.get(key).and_then(T::of)
 }
 
@@ -381,7 +381,14 @@ impl Step<'_> {
     fn offered(&mut self, arrival: &Arrival, turn: TurnNo) {
         assert_eq!(self.head.open, Some(turn));
         let row = get::<Turn>(self.rows, &Key::turn(turn)).unwrap();
-        assert_eq!(arrival.principal, row.principal, "a turn took another person's arrival");
+        let strange = arrival.principal != row.principal;
+        assert!(!strange || (arrival.shared && row.shared), "a turn took a stranger's arrival");
+        assert!(arrival.shared || !row.shared, "a shared turn took what nobody shares");
+        let known = row.people().any(|one| *one == arrival.principal);
+        assert!(known, "{} is not one of the turn's people", arrival.principal);
+        if strange {
+            self.facts.reach.count("arrivals of several people in one turn");
+        }
         let inbox = self.moves.iter().find(|m| m.key == Key::inbox());
         let before = inbox.and_then(|m| m.before.as_ref()).and_then(Inbox::of);
         let mut rides =

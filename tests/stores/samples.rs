@@ -105,6 +105,7 @@ fn person() -> Unread {
         bytes: 42,
         execution: None,
         chain: 2,
+        shared: false,
     }
 }
 
@@ -139,6 +140,7 @@ fn arrivals() -> Vec<(&'static str, Row)> {
             chain: 2,
             solo: false,
             standing,
+            shared: false,
         })
     };
     let text = || "watch the deploy".to_owned();
@@ -181,6 +183,8 @@ fn turns() -> Vec<(&'static str, Row)> {
             opened_at: at(2),
             ended_at: Some(at(8)),
             state,
+            shared: false,
+            others: vec![],
         })
     };
     vec![
@@ -269,6 +273,7 @@ fn execution(state: State, notify: Notify) -> Execution {
         human: HumanReceipt::None,
         late: vec![],
         shown: false,
+        shared: false,
     }
 }
 

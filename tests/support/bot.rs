@@ -352,6 +352,7 @@ impl Bot {
             address,
             source_at: self.clock.now(),
             continues: false,
+            shared: false,
         };
         let desk = self.desk();
         patiently(self, "an accept", desk.accept(session, incoming)).await

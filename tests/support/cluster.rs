@@ -468,6 +468,7 @@ impl Cluster {
             address: ChatName::new(chat).unwrap().address(),
             source_at: self.clock.now(),
             continues: false,
+            shared: false,
         };
         let desk = FrontDesk(Arc::clone(self.nodes[no].engine()));
         let chat = session(chat);

@@ -184,6 +184,7 @@ pub(crate) fn execution(id: &str, name: &str, state: State) -> Execution {
         human: HumanReceipt::None,
         late: Vec::new(),
         shown: false,
+        shared: false,
     }
 }
 

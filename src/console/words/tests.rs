@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::*;
 use crate::console::chat::ChatName;
 use crate::console::typed::HELP;
-use crate::core::id::ExecutionId;
+use crate::core::id::{ExecutionId, Principal};
 
 const WIDE: Look = Look { columns: 100, colour: false };
 const NARROW: Look = Look { columns: 40, colour: false };
@@ -109,6 +109,7 @@ fn the_short_answers() {
     let texts = [
         cancel(CancelResult::Cancelling),
         cancel(CancelResult::Over(Stand::TimedOut)),
+        cancel(CancelResult::Foreign(Principal::new("slack/T1/U2").unwrap())),
         cancel(CancelResult::Unknown),
         stop(false, true, 0),
         stop(false, false, 0),

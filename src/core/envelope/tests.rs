@@ -55,6 +55,7 @@ fn ended(name: &str, outcome: Outcome) -> Execution {
         human: HumanReceipt::None,
         late: Vec::new(),
         shown: false,
+        shared: false,
     }
 }
 

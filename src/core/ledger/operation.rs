@@ -7,7 +7,7 @@ use super::index::Index;
 use super::key::{Aggregate, Key, Revision};
 use super::row::Row;
 use super::working::{Finished, Rows, Working};
-use crate::core::id::{BootId, ExecutionId};
+use crate::core::id::{BootId, ExecutionId, Principal};
 use crate::core::time::Timestamp;
 
 /// What an operation may know besides rows.
@@ -72,6 +72,9 @@ pub enum Refusal {
     /// The same key, another request.
     #[error("the same start key was used for another request")]
     Conflict,
+    /// It belongs to this person, and whoever asked is somebody else, or not that person alone.
+    #[error("it belongs to {0}")]
+    Foreign(Principal),
     /// It is over.
     #[error("{0} is over")]
     Ended(ExecutionId),

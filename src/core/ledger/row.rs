@@ -96,6 +96,9 @@ pub struct Unread {
     pub execution: Option<ExecutionId>,
     /// The chain it draws from.
     pub chain: ChainNo,
+    /// A turn may take it together with those of other people.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub shared: bool,
 }
 
 /// The one inbox: people and notices, each in arrival order.
@@ -193,6 +196,19 @@ pub struct Turn {
     pub ended_at: Option<Timestamp>,
     /// How far it is.
     pub state: TurnState,
+    /// It takes what is shared, of anybody; otherwise only what is its principal's.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub shared: bool,
+    /// People besides its principal whose arrivals it took, each once. It may do what all may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Principal>,
+}
+
+impl Turn {
+    /// Everybody whose arrivals it took.
+    pub fn people(&self) -> impl Iterator<Item = &Principal> {
+        std::iter::once(&self.principal).chain(&self.others)
+    }
 }
 
 /// What is left of a chain: all that follows from one message of a person.

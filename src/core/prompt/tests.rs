@@ -36,6 +36,7 @@ fn execution(n: u64, name: &str, state: State) -> Execution {
         human: HumanReceipt::None,
         late: Vec::new(),
         shown: false,
+        shared: false,
     }
 }
 

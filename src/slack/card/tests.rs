@@ -34,6 +34,7 @@ fn execution(name: &str, state: State) -> Execution {
         human: HumanReceipt::None,
         late: vec![],
         shown: true,
+        shared: false,
     }
 }
 

@@ -33,9 +33,9 @@ fn an_answer_is_bounded_at_a_line_and_wakes_nobody() {
     let unknown = done(&Order::Cancel(id.clone()), &Done::Unknown);
     assert!(unknown.contains("`&lt;!channel&gt;'1`"), "{unknown}");
     let owner = Principal::new("slack/T1/U7").unwrap();
-    assert!(not_yours(&id, &owner).ends_with(" is <@U7>'s; ask them."));
+    assert!(foreign(&id, &owner).ends_with(" is <@U7>'s; ask them."));
     let owner = Principal::new("console/me").unwrap();
-    assert!(not_yours(&id, &owner).ends_with(" was started by console/me; ask them."));
+    assert!(foreign(&id, &owner).ends_with(" was started by console/me; ask them."));
 }
 
 #[test]

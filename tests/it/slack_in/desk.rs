@@ -136,10 +136,13 @@ impl TestDesk {
         self.0.commands.send_modify(|commands| commands.push(given));
         let live = self.live(session);
         Ok(match command {
-            Command::Cancel { execution, .. } if live.iter().any(|one| one.id == execution) => {
-                Done::Cancelling
+            Command::Cancel { execution, .. } => {
+                match live.iter().find(|one| one.id == execution) {
+                    Some(one) if one.owner == *by => Done::Cancelling,
+                    Some(one) => Done::Foreign(one.owner.clone()),
+                    None => Done::Unknown,
+                }
             }
-            Command::Cancel { .. } => Done::Unknown,
             Command::Stop { scope: Scope::Turn, .. } => Done::Stopped { ended: 0, turn: true },
             Command::Stop { scope: Scope::All, .. } => {
                 Done::Stopped { ended: live.len(), turn: true }
@@ -226,6 +229,7 @@ fn execution(id: &str, owner: &str) -> Execution {
         human: HumanReceipt::None,
         late: Vec::new(),
         shown: false,
+        shared: false,
     }
 }
 

@@ -247,6 +247,7 @@ impl Accept {
                 chain,
                 solo: false,
                 standing: Standing::Pending,
+                shared: self.incoming.shared,
             },
         );
         seq
@@ -268,6 +269,7 @@ impl Accept {
                 bytes,
                 execution: None,
                 chain,
+                shared: self.incoming.shared,
             });
         }
     }

@@ -1,7 +1,7 @@
 //! `Append`: the one way a turn writes. Owns what may be appended, and carrying and collecting in
 //! the same apply. Must not know why the turn writes.
 
-use super::take::{self, Made};
+use super::take::{self, Made, Whose};
 use super::{Token, claim, entry_keys, open_turn};
 use crate::core::arrival::{Arrival, Standing};
 use crate::core::execution::{Execution, ModelReceipt};
@@ -32,7 +32,7 @@ pub struct Append {
     pub chain: ChainNo,
     /// The entries.
     pub new: Vec<New>,
-    /// Take what arrived of this turn's principal.
+    /// Take what arrived for this turn.
     pub take: bool,
     /// For the notice of what is taken.
     pub nonce: Nonce,
@@ -75,7 +75,7 @@ impl Operation for Append {
             && have.has(&Key::inbox())
             && let (Some(inbox), Some(turn)) = (have.get::<Inbox>(&Key::inbox()), turn)
         {
-            let selection = take::more(inbox, &turn.principal, room(turn));
+            let selection = take::more(inbox, Whose::of(turn), room(turn));
             entries += selection.entries();
             keys.extend(selection.keys());
             keys.extend(selection.chain().map(Key::chain));
@@ -206,11 +206,12 @@ impl Append {
 
     fn take(&self, rows: &mut Working, now: Timestamp, turn: &mut Turn) {
         let Some(inbox) = rows.get::<Inbox>(&Key::inbox()) else { return };
-        let selection = take::more(inbox, &turn.principal, room(turn));
+        let selection = take::more(inbox, Whose::of(turn), room(turn));
         if selection.is_empty() {
             return;
         }
         let taken = take::take(rows, now, turn.no, &self.nonce, &selection);
+        selection.all().for_each(|unread| take::join(turn, &unread.principal));
         // A message of the person opened a new chain: what follows draws from that.
         if let Some(chain) = selection.chain() {
             turn.chain = chain;
@@ -242,21 +243,25 @@ impl Append {
 }
 
 /// Binds a completion to the turn, out of its place in the inbox; `None` when it was delivered
-/// before or there is none; when it is another person's, whose turn it still wakes; and when the
-/// turn is full: then it comes with a later one.
-fn collect(rows: &mut Working, turn: &Turn, execution: &ExecutionId) -> Option<u64> {
+/// before or there is none; when it is not for this turn but another, which it still wakes; and
+/// when the turn is full: then it comes with a later one.
+fn collect(rows: &mut Working, turn: &mut Turn, execution: &ExecutionId) -> Option<u64> {
     let receipt = rows.get::<Execution>(&Key::execution(execution))?.model.clone();
     let ModelReceipt::Arrival(seq) = receipt else { return None };
     if room(turn) == 0 {
         return None;
     }
     let arrival = rows.edit::<Arrival>(&Key::arrival(seq))?;
-    if arrival.standing != Standing::Pending || arrival.principal != turn.principal {
+    let whose = Whose::of(turn);
+    let is_own = whose.takes(&arrival.principal, arrival.shared);
+    if arrival.standing != Standing::Pending || !is_own || !whose.has_room_for(&arrival.principal) {
         return None;
     }
     arrival.standing = Standing::Offered(turn.no);
+    let principal = arrival.principal.clone();
     let inbox = rows.edit::<Inbox>(&Key::inbox())?;
     inbox.notices.retain(|unread| unread.seq != seq);
+    take::join(turn, &principal);
     Some(seq)
 }
 

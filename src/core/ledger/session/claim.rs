@@ -4,7 +4,7 @@
 use super::take::{self, Made, Selection};
 use super::{Token, ahead, end, entry_keys, is_valid, open_turn, open_turn_key, release};
 use crate::core::arrival::{Arrival, Body as What};
-use crate::core::execution::{Address, Execution};
+use crate::core::execution::Execution;
 use crate::core::id::{BootId, ChainNo, ClaimId, Nonce, SessionId, TurnNo};
 use crate::core::ledger::row::{Carried, Chain, Inbox, Lane, Turn, TurnState, Unread, post_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
@@ -171,7 +171,7 @@ impl Claim {
             return if spent { Ok(None) } else { Err(Refusal::Idle) };
         }
         let no = head.turns + 1;
-        let Some((principal, address)) = lead(rows, &selection) else {
+        let Some(Arrival { principal, address, shared, .. }) = lead(rows, &selection) else {
             return Err(Refusal::Unknown);
         };
         let chain = chain_of(rows, &selection);
@@ -185,7 +185,7 @@ impl Claim {
             principal,
             address,
             chain,
-            solo: selection.people.iter().chain(&selection.notices).any(|unread| unread.solo),
+            solo: selection.all().any(|unread| unread.solo),
             attempt: 1,
             failures: 0,
             outage_since: None,
@@ -198,7 +198,10 @@ impl Claim {
             opened_at: now,
             ended_at: None,
             state: TurnState::Open,
+            shared,
+            others: vec![],
         };
+        selection.all().for_each(|unread| take::join(&mut turn, &unread.principal));
         for made in taken.people.into_iter().chain(notice) {
             carry(rows, &mut turn, &made.carries);
             let entry = Entry { turn: no, fence, at: now, body: made.body, carries: made.carries };
@@ -249,11 +252,11 @@ fn origin(selection: &Selection) -> Origin {
     }
 }
 
-/// Whose turn it is and where it answers: the first arrival that wakes decides.
-fn lead(rows: &Working, selection: &Selection) -> Option<(crate::core::id::Principal, Address)> {
-    let first = selection.people.iter().chain(&selection.notices).find(|unread| unread.wakes)?;
-    let arrival = rows.get::<Arrival>(&Key::arrival(first.seq))?;
-    Some((arrival.principal.clone(), arrival.address.clone()))
+/// Whose turn it is, where it answers and whether it is shared: the first arrival that wakes
+/// decides.
+fn lead(rows: &Working, selection: &Selection) -> Option<Arrival> {
+    let first = selection.all().find(|unread| unread.wakes)?;
+    rows.get::<Arrival>(&Key::arrival(first.seq)).cloned()
 }
 
 fn waking(inbox: &Inbox) -> impl Iterator<Item = &Unread> {

@@ -123,6 +123,7 @@ fn push_notice(rows: &mut Working, now: Timestamp, execution: &Execution) -> Seq
             chain: execution.chain,
             solo: false,
             standing: Standing::Pending,
+            shared: execution.shared,
         },
     );
     let bytes = rows.get::<Execution>(&Key::execution(&execution.id)).map_or(0, size);
@@ -136,6 +137,7 @@ fn push_notice(rows: &mut Working, now: Timestamp, execution: &Execution) -> Seq
             bytes,
             execution: Some(execution.id.clone()),
             chain: execution.chain,
+            shared: execution.shared,
         });
     }
     seq
@@ -213,6 +215,7 @@ pub(super) fn put_back(rows: &mut Working, now: Timestamp, seq: Seq, solo: bool)
             Body::Message { .. } | Body::Remark { .. } => None,
         },
         chain: arrival.chain,
+        shared: arrival.shared,
     };
     if let Some(inbox) = rows.ensure::<Inbox>(&Key::inbox()) {
         let list = match arrival.body {

@@ -1,18 +1,19 @@
 //! What happens to an execution between its registration and its end. Owns its states and who may
 //! report what. Must not know processes.
 
-use super::ahead;
 use super::end::{self, Ending};
 use super::mail::{self, Letter, name};
+use super::{Token, ahead, open_turn};
 use crate::core::arrival::{Arrival, Standing};
 use crate::core::envelope;
 use crate::core::execution::{
     CancelledBy, Execution, Home, LateFact, ModelReceipt, Outcome, PostSort, State, Status,
 };
-use crate::core::id::{BootId, ExecutionId, SessionId};
+use crate::core::id::{BootId, ExecutionId, PressId, Principal, SessionId};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{HOME_GONE_MS, KILL_GRACE_MS, LATE_FACTS_MAX, OVERDUE_MS};
 use crate::core::output::Captured;
+use crate::core::policy::may_end;
 use crate::core::time::Timestamp;
 
 /// Said of work whose process died with it.
@@ -152,8 +153,46 @@ pub struct Cancel {
     pub session: SessionId,
     /// The execution.
     pub execution: ExecutionId,
-    /// Who.
-    pub by: CancelledBy,
+    /// Who asks.
+    pub behalf: Behalf,
+}
+
+/// On whose behalf an end is asked for. It must be that of the owner alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Behalf {
+    /// The model's, in the turn that holds this lane: of everybody whose arrivals the turn took.
+    Turn(Token),
+    /// A person's.
+    Person {
+        /// Who.
+        principal: Principal,
+        /// Which press.
+        press: PressId,
+    },
+}
+
+impl Cancel {
+    /// Work belongs to who started it, also in a thread that many share.
+    fn may(&self, rows: &Working, owner: &Principal) -> Result<(), Refusal> {
+        let may = match &self.behalf {
+            Behalf::Turn(token) => {
+                token.holds(&rows.head())?;
+                let turn = open_turn(rows).ok_or(Refusal::Fenced)?;
+                may_end(owner, turn.people())
+            }
+            Behalf::Person { principal, .. } => may_end(owner, [principal]),
+        };
+        if may { Ok(()) } else { Err(Refusal::Foreign(owner.clone())) }
+    }
+
+    fn by(&self) -> CancelledBy {
+        match &self.behalf {
+            Behalf::Turn(_) => CancelledBy::Model,
+            Behalf::Person { principal, press } => {
+                CancelledBy::Person { principal: principal.clone(), press: press.clone() }
+            }
+        }
+    }
 }
 
 /// What asking came to.
@@ -177,19 +216,26 @@ impl Operation for Cancel {
     }
 
     fn needs(&self, _: &Working) -> Vec<Key> {
-        vec![Key::execution(&self.execution)]
+        let mut keys = vec![Key::execution(&self.execution)];
+        if let Behalf::Turn(token) = &self.behalf {
+            keys.extend([Key::head(), Key::turn(token.turn)]);
+        }
+        keys
     }
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<CancelAnswer, Refusal> {
         let execution = find(rows, &self.execution)?;
+        if let State::Ended(outcome) = &execution.state {
+            return Ok(CancelAnswer::Over(outcome.status));
+        }
+        self.may(rows, &execution.owner)?;
         match &execution.state {
-            State::Ended(outcome) => return Ok(CancelAnswer::Over(outcome.status)),
-            State::Cancelling => {}
+            State::Ended(_) | State::Cancelling => {}
             State::Registered | State::Running => {
                 let due = at.now.plus_ms(KILL_GRACE_MS + OVERDUE_MS);
                 if let Some(row) = rows.edit::<Execution>(&Key::execution(&self.execution)) {
                     row.state = State::Cancelling;
-                    row.cancel = Some(self.by.clone());
+                    row.cancel = Some(self.by());
                     row.due_at = row.due_at.min(due);
                 }
             }

@@ -38,7 +38,9 @@ pub use append::{Append, Appended, New};
 pub use claim::{Claim, Claimed};
 pub use closing::{Commit, Compact, Renew};
 pub use executions::Started;
-pub use executions::{Adopt, Cancel, CancelAnswer, Complete, Completed, Go, HomeLost, Overdue};
+pub use executions::{
+    Adopt, Behalf, Cancel, CancelAnswer, Complete, Completed, Go, HomeLost, Overdue,
+};
 pub use forget::{Forget, Retire};
 pub use mail::shown_by;
 pub use outbox::{DoneItem, FailItem, LeaseItem, Leased, Retry};

@@ -6,10 +6,11 @@ use super::{Token, open_turn, open_turn_key};
 use crate::core::execution::{
     Execution, Fate, Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, State, Status,
 };
-use crate::core::id::{BootId, EntryNo, ExecutionId, SupersessionKey};
+use crate::core::id::{BootId, EntryNo, ExecutionId, Principal, SupersessionKey};
 use crate::core::ledger::row::{Chain, Holder, Inbox, Live, StartKey, Turn, show_line};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{LIVE_PER_SESSION_MAX, NOTICES_UNREAD_AND_LIVE_MAX, START_MS_MAX};
+use crate::core::policy::may_end;
 
 use super::mail::{self, name};
 
@@ -105,6 +106,7 @@ impl Register {
             human: if self.notify.tells_human() { HumanReceipt::Owed } else { HumanReceipt::None },
             late: vec![],
             shown: self.shown,
+            shared: turn.shared,
         }
     }
 }
@@ -161,6 +163,11 @@ impl Operation for Register {
         let turn = open_turn(rows).ok_or(Refusal::Fenced)?;
         let id = self.next_id(rows).ok_or(Refusal::Invalid("the id's prefix"))?;
         let older = self.older(rows);
+        if let Some(owner) = older.as_ref().and_then(|older| owner(rows, older))
+            && !may_end(&owner, turn.people())
+        {
+            return Err(Refusal::Foreign(owner));
+        }
         check_caps(rows, &turn, older.is_some())?;
         if let Some(older) = &older {
             let outcome = Outcome::bare(Status::Superseded, format!("superseded by {id}"));
@@ -189,6 +196,11 @@ impl Operation for Register {
         }
         Ok(Registered { id, fresh: true })
     }
+}
+
+/// A new one with its key would end it.
+fn owner(rows: &Working, older: &ExecutionId) -> Option<Principal> {
+    rows.get::<Execution>(&Key::execution(older)).map(|older| older.owner.clone())
 }
 
 fn check_caps(rows: &Working, turn: &Turn, older: bool) -> Result<(), Refusal> {

@@ -7,9 +7,9 @@ use crate::core::arrival::{Arrival, Body as What, Standing};
 use crate::core::envelope::{self, Completion};
 use crate::core::execution::Execution;
 use crate::core::id::{ChainNo, Nonce, Principal, Seq, TurnNo};
-use crate::core::ledger::row::{Inbox, Unread};
+use crate::core::ledger::row::{Inbox, Turn, Unread};
 use crate::core::ledger::{Key, Working};
-use crate::core::limits::{TAKE_BYTES_MAX, TAKE_NOTICES_MAX, TAKE_PEOPLE_MAX};
+use crate::core::limits::{PEOPLE_PER_TURN_MAX, TAKE_BYTES_MAX, TAKE_NOTICES_MAX, TAKE_PEOPLE_MAX};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Notice};
 
@@ -25,7 +25,7 @@ impl Selection {
         self.people.is_empty() && self.notices.is_empty()
     }
 
-    fn all(&self) -> impl Iterator<Item = &Unread> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Unread> {
         self.people.iter().chain(&self.notices)
     }
 
@@ -47,8 +47,8 @@ impl Selection {
     }
 }
 
-/// The first arrivals of a new turn: unread human text before notices; one principal; what broke
-/// a turn off before goes alone.
+/// The first arrivals of a new turn: unread human text before notices; one principal, or what is
+/// shared; what broke a turn off before goes alone.
 pub(super) fn first(inbox: &Inbox) -> Selection {
     let lead = inbox.people.iter().chain(&inbox.notices).find(|unread| unread.wakes);
     let Some(lead) = lead else { return Selection::default() };
@@ -60,20 +60,58 @@ pub(super) fn first(inbox: &Inbox) -> Selection {
             Selection { people: alone, notices: vec![] }
         };
     }
-    more(inbox, &lead.principal, TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX)
+    let whose = Whose { principal: &lead.principal, shared: lead.shared, others: &[] };
+    more(inbox, whose, TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX)
 }
 
-/// What a turn of this principal takes: from each list in order, up to the first that is another
-/// person's to be answered or is to be claimed alone, at most `room`. Riders of others stay for
-/// their turn.
-pub(super) fn more(inbox: &Inbox, principal: &Principal, room: usize) -> Selection {
+/// Whose arrivals a turn takes: its principal's; or, where the first was shared, everything that
+/// is shared. What is not shared is never taken together with another person's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whose<'a> {
+    principal: &'a Principal,
+    shared: bool,
+    others: &'a [Principal],
+}
+
+impl<'a> Whose<'a> {
+    pub(super) fn of(turn: &'a Turn) -> Self {
+        Self { principal: &turn.principal, shared: turn.shared, others: &turn.others }
+    }
+
+    pub(super) fn takes(&self, principal: &Principal, shared: bool) -> bool {
+        if self.shared { shared } else { principal == self.principal }
+    }
+
+    /// With this person in it, is it a turn of no more people than one may have?
+    pub(super) fn has_room_for(&self, principal: &Principal) -> bool {
+        let known = principal == self.principal || self.others.contains(principal);
+        known || self.others.len() + 1 < PEOPLE_PER_TURN_MAX
+    }
+}
+
+/// Whoever's arrival a turn takes is one of its people.
+pub(super) fn join(turn: &mut Turn, principal: &Principal) {
+    if *principal != turn.principal && !turn.others.contains(principal) {
+        turn.others.push(principal.clone());
+    }
+}
+
+/// What such a turn takes: from each list in order, up to the first that is to be answered and not
+/// its own or is to be claimed alone, at most `room`. Riders that are not its own stay for their
+/// turn.
+pub(super) fn more<'a>(inbox: &'a Inbox, whose: Whose<'a>, room: usize) -> Selection {
     let mut bytes = 0_usize;
-    let mut choose = |list: &[Unread], max: usize| -> Vec<Unread> {
-        let open = list
-            .iter()
-            .take_while(|unread| !unread.solo && (!unread.wakes || unread.principal == *principal));
-        open.filter(|unread| unread.principal == *principal)
+    let mut people: BTreeSet<&Principal> = whose.others.iter().chain([whose.principal]).collect();
+    let mut choose = |list: &'a [Unread], max: usize| -> Vec<Unread> {
+        let takes = |unread: &&Unread| whose.takes(&unread.principal, unread.shared);
+        let open =
+            list.iter().take_while(|unread| !unread.solo && (!unread.wakes || takes(unread)));
+        open.filter(takes)
             .take(max)
+            .take_while(|unread| {
+                people.insert(&unread.principal);
+                people.len() <= PEOPLE_PER_TURN_MAX
+            })
             .take_while(|unread| {
                 let fits = bytes == 0 || bytes + bytes_of(unread) <= TAKE_BYTES_MAX;
                 bytes += bytes_of(unread);
