@@ -17,6 +17,7 @@ use dogwatch::core::message::{Answer, Delta, ModelError, Request};
 use dogwatch::core::transcript::{Finish, Usage};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Desk, Model, Store};
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Answerer, Reach, Reception, Whom};
 use dogwatch::slack::routes::routes;
@@ -176,7 +177,8 @@ pub(crate) async fn run() -> Vec<Line> {
         guests: vec![],
     };
     let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(&bot.desk.0)));
-    let reception = Reception::new(settings, Reach { desk, answers: Arc::new(Nobody), clock });
+    let (keyring, answers) = (Keyring::of(&settings), Arc::new(Nobody));
+    let reception = Reception::new(settings, Reach { desk, keyring, answers, clock });
     reception.introduce(Who { user: "UBOT".into(), bot: Some("BBOT".into()), app: None });
     let ours = Arc::new(Pusher::to(routes(reception), SECRET).await);
     let other = Arc::new(Pusher::to(bare(place.path()), SECRET).await);

@@ -4,6 +4,7 @@
 
 mod checkup;
 mod engine;
+mod gone;
 mod live;
 mod long;
 mod posting;

@@ -17,20 +17,22 @@ use crate::support::slack_socket::{Saw, SlackSocket};
 
 use super::patiently;
 
-const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
+pub(super) const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
 
 /// Slack, and where a bot is set up for it.
-struct Town {
-    slack: FakeSlack,
-    place: Place,
-    events: u64,
+pub(super) struct Town {
+    pub(super) slack: FakeSlack,
+    pub(super) place: Place,
+    pub(super) events: u64,
 }
 
-const BY_REQUESTS: &str = "ingress = \"http\"\nsigning_secret = { file = \"signing-secret\" }\n";
-const BY_CONNECTIONS: &str = "ingress = \"socket\"\napp_token = { file = \"app-token\" }\n";
+pub(super) const BY_REQUESTS: &str =
+    "ingress = \"http\"\nsigning_secret = { file = \"signing-secret\" }\n";
+pub(super) const BY_CONNECTIONS: &str =
+    "ingress = \"socket\"\napp_token = { file = \"app-token\" }\n";
 
 /// A bot for this Slack; with tables of its own besides.
-fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
+pub(super) fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
     let place = place(pipes);
     let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
     let api = slack.api();
@@ -44,23 +46,23 @@ fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
 }
 
 impl Town {
-    async fn new(pipes: &[&str]) -> Self {
+    pub(super) async fn new(pipes: &[&str]) -> Self {
         Self::by(pipes, BY_REQUESTS).await
     }
 
-    async fn by(pipes: &[&str], ingress: &str) -> Self {
+    pub(super) async fn by(pipes: &[&str], ingress: &str) -> Self {
         let slack = FakeSlack::start().await;
         let place = home(&slack, pipes, ingress, "");
         Self { slack, place, events: 0 }
     }
 
     /// A bot that works.
-    fn bot(&self) -> Service {
+    pub(super) fn bot(&self) -> Service {
         Service::of(self.place.serve()).works()
     }
 
     /// A person writes; the event of it, not yet sent.
-    fn says(&mut self, thread: Option<&str>, text: &str) -> Value {
+    pub(super) fn says(&mut self, thread: Option<&str>, text: &str) -> Value {
         let ts = self.slack.says("C1", thread, text);
         let kind = if text.contains("<@U0BOT>") { "app_mention" } else { "message" };
         self.event(&json!({
@@ -69,7 +71,7 @@ impl Town {
         }))
     }
 
-    fn event(&mut self, event: &Value) -> Value {
+    pub(super) fn event(&mut self, event: &Value) -> Value {
         self.events += 1;
         json!({
             "type": "event_callback", "team_id": "T1", "api_app_id": "A1",
@@ -82,7 +84,7 @@ impl Town {
     }
 
     /// The same message as Slack tells of it a second time.
-    fn twin(&mut self, of: &Value) -> Value {
+    pub(super) fn twin(&mut self, of: &Value) -> Value {
         let mut event = of["event"].clone();
         event.as_object_mut().unwrap().insert("type".to_owned(), "message".into());
         self.event(&event)
@@ -90,7 +92,7 @@ impl Town {
 }
 
 /// As Slack does it: until it is acknowledged.
-async fn deliver(bot: &Service, event: &Value) {
+pub(super) async fn deliver(bot: &Service, event: &Value) {
     let pusher = Pusher::at(bot.address, SECRET);
     patiently(async {
         let seconds = || {
@@ -107,29 +109,29 @@ async fn deliver(bot: &Service, event: &Value) {
     .await;
 }
 
-fn ts(event: &Value) -> String {
+pub(super) fn ts(event: &Value) -> String {
     event.pointer("/event/ts").and_then(Value::as_str).unwrap().to_owned()
 }
 
-fn has(messages: &[Message], text: &str) -> bool {
+pub(super) fn has(messages: &[Message], text: &str) -> bool {
     messages.iter().any(|message| message.text.contains(text))
 }
 
-fn count(messages: &[Message], text: &str) -> usize {
+pub(super) fn count(messages: &[Message], text: &str) -> usize {
     messages.iter().filter(|message| message.text.contains(text)).count()
 }
 
 /// Has a button.
-fn is_live(message: &Message) -> bool {
+pub(super) fn is_live(message: &Message) -> bool {
     message.blocks.to_string().contains("\"button\"")
 }
 
 /// The watcher's message stands and its start was told; which is first, nobody says.
-fn under_way(messages: &[Message]) -> bool {
+pub(super) fn under_way(messages: &[Message]) -> bool {
     has(messages, "started") && messages.iter().any(is_live)
 }
 
-fn bots(messages: &[Message]) -> Vec<Message> {
+pub(super) fn bots(messages: &[Message]) -> Vec<Message> {
     messages.iter().filter(|message| !message.bot_id.is_empty()).cloned().collect()
 }
 
