@@ -147,7 +147,7 @@ impl Bot {
         let settings = Settings {
             boot: BootId::new(UlidIds.fresh()).unwrap(),
             sole: true,
-            agent,
+            agents: agent.into(),
             grace_ms: 1_000,
             turns_max: 64,
         };

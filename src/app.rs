@@ -1,6 +1,7 @@
 //! The composition root: the only file that knows everything. Owns the order in which the rooms
 //! are opened and closed, and maps configuration onto their settings.
 
+mod agents;
 pub(crate) mod slack;
 
 use std::collections::HashMap;
@@ -15,19 +16,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{self, Color, Config, LogFormat, ModelConfig, StoreConfig};
 use crate::console::{self, AtEnd, ChatName, End, Mode, attach};
-use crate::core::budget::Limits;
 use crate::core::id::{BootId, Principal};
-use crate::core::ledger::session::Allowance;
 use crate::core::redact::Redactor;
 use crate::core::time::Timestamp;
 use crate::engine::desk::FrontDesk;
 use crate::engine::home::Exits;
-use crate::engine::{Agent, Engine, Ports, Settings};
+use crate::engine::{Engine, Ports, Settings};
 use crate::model::{self, Playbook};
 use crate::ports::{Channel, Clock, ExitSink, Ids, Meter};
 use crate::store::{self, Choice, SystemClock, UlidIds};
 use crate::telemetry::Sink;
-use crate::tools::Wiring;
 use crate::watch::{self, Watch};
 use crate::{demo, load, shutdown, telemetry};
 
@@ -158,10 +156,8 @@ fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<model::Chosen> {
     let settings = match &config.model {
         ModelConfig::OpenAi(openai) => model::Settings::OpenAi(model::openai::Settings {
             base_url: openai.base_url.clone(),
-            model: config
-                .default_agent()
-                .and_then(|agent| agent.model.clone())
-                .unwrap_or_else(|| openai.model.clone()),
+            model: openai.model.clone(),
+            models: agents::models(config),
             api_key: openai.api_key.clone(),
             headers: openai.headers.clone(),
             max_tokens: openai.max_tokens,
@@ -190,31 +186,6 @@ fn model(config: &Config, clock: Arc<dyn Clock>) -> Result<model::Chosen> {
 /// The model as configured, outside of a bot: what it cannot be made of is an error.
 pub fn idle_model(config: &Config) -> Result<model::Chosen> {
     model(config, Arc::new(SystemClock::from_store(Timestamp::ZERO)))
-}
-
-/// The agent that answers.
-fn agent(config: &Config) -> Result<Agent> {
-    let agent = config.default_agent().context("no agent is configured")?;
-    let limits = agent.limits;
-    Ok(Agent {
-        name: agent.name.clone(),
-        instructions: agent.instructions.clone(),
-        wiring: Wiring {
-            families: agent.tools.clone(),
-            role: agent.role,
-            grace_ms: config.watch.grace_ms,
-        },
-        limits: Limits {
-            model_calls: limits.model_calls_per_turn,
-            tool_calls: limits.tool_calls_per_turn,
-            ..Limits::default()
-        },
-        allowance: Allowance {
-            wakes: limits.chain_wakes,
-            tokens: limits.chain_tokens,
-            spawns: limits.chain_spawns,
-        },
-    })
 }
 
 /// What dogwatch says about itself, to a file or beside the program's answer.
@@ -374,7 +345,7 @@ impl Rooms {
         let settings = Settings {
             boot: BootId::new(self.ids.fresh())?,
             sole: self.store.is_sole(),
-            agent: agent(config)?,
+            agents: agents::agents(config)?,
             grace_ms: config.watch.grace_ms,
             turns_max: TURNS_MAX,
         };

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Rooms;
-use crate::config::{SlackConfig, SlackIngress, SlackMode};
+use crate::config::{SlackConfig, SlackIngress, SlackMode, SlackPlace};
 use crate::core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::desk::FrontDesk;
@@ -24,7 +24,7 @@ use crate::slack::reception::{Answerer, Reach, Reception};
 use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
-use crate::slack::{Ingress, Mode, Settings, routes};
+use crate::slack::{Hearing, Ingress, Mode, Settings, routes};
 use crate::store::SystemClock;
 
 /// What posts, before there is an engine to post for.
@@ -50,10 +50,13 @@ pub(crate) struct Open {
 }
 
 fn settings(config: &SlackConfig) -> Settings {
-    let mode = |mode: &SlackMode| match mode {
-        SlackMode::Mention => Mode::Mention,
-        SlackMode::Thread => Mode::Thread,
-        SlackMode::All => Mode::All,
+    let hearing = |place: &SlackPlace| Hearing {
+        mode: match place.mode {
+            SlackMode::Mention => Mode::Mention,
+            SlackMode::Thread => Mode::Thread,
+            SlackMode::All => Mode::All,
+        },
+        shared: place.shared_authority,
     };
     Settings {
         api: config.api.clone(),
@@ -66,8 +69,8 @@ fn settings(config: &SlackConfig) -> Settings {
                 Ingress::Http { signing_secret: signing_secret.clone() }
             }
         },
-        mode: mode(&config.mode),
-        channels: config.channels.iter().map(|(id, of)| (id.clone(), mode(of))).collect(),
+        hearing: hearing(&config.place),
+        channels: config.channels.iter().map(|(id, of)| (id.clone(), hearing(of))).collect(),
         bots: config.bots.clone(),
         guests: config.guests.clone(),
     }

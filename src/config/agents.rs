@@ -111,12 +111,17 @@ fn agent(raw: &RawAgent, above: Limits, checking: &mut Checking<'_>) -> Option<A
         model,
         instructions: instructions.to_owned(),
         tools,
-        role: match raw.role.unwrap_or(RawRole::Writable) {
-            RawRole::Writable => Role::Writable,
-            RawRole::ReadOnly => Role::ReadOnly,
-        },
+        role: role_of(raw.role.unwrap_or(RawRole::Writable)),
         limits,
     })
+}
+
+/// As core calls it.
+pub(super) const fn role_of(raw: RawRole) -> Role {
+    match raw {
+        RawRole::Writable => Role::Writable,
+        RawRole::ReadOnly => Role::ReadOnly,
+    }
 }
 
 const fn family_of(raw: RawFamily) -> Family {
@@ -145,14 +150,24 @@ pub(super) fn answering(
     agents: &[Agent],
     checking: &mut Checking<'_>,
 ) -> String {
-    let Some(wanted) = checking.line("agent", written) else { return BUILT_IN_AGENT.to_owned() };
+    named("agent", written, agents, checking).unwrap_or_else(|| BUILT_IN_AGENT.to_owned())
+}
+
+/// The agent that is written there, which must be one of these.
+pub(super) fn named(
+    key: &str,
+    written: Option<&str>,
+    agents: &[Agent],
+    checking: &mut Checking<'_>,
+) -> Option<String> {
+    let wanted = checking.line(key, written)?;
     let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
     if !names.contains(&wanted.as_str()) {
         let meant = nearest(&wanted, names.iter().copied())
             .map_or_else(String::new, |name| format!("Did you mean '{name}'? "));
         let shown: Vec<_> = names.into_iter().take(NAMES_IN_ERROR_MAX).collect();
         let cure = format!("{meant}Agents: {}.", shown.join(", "));
-        checking.wrong("agent", format!("there is no agent {}", echo(&wanted)), cure);
+        checking.wrong(key, format!("there is no agent {}", echo(&wanted)), cure);
     }
-    wanted
+    Some(wanted)
 }

@@ -161,7 +161,7 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
         limits,
         console: console(&raw.console, &data_dir, checking),
         http: http(&raw.http, checking),
-        slack: slack::slack(raw.slack.as_ref(), checking),
+        slack: slack::slack(raw.slack.as_ref(), (&agents, &agent), checking),
         log: log(&raw.log, &data_dir, checking),
         agent,
         agents,

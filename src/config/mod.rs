@@ -209,6 +209,19 @@ pub enum SlackMode {
     All,
 }
 
+/// How it is in a place of Slack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlackPlace {
+    /// What is heard.
+    pub mode: SlackMode,
+    /// Name of the agent that answers; it is one of `agents`.
+    pub agent: String,
+    /// What that agent may do there: never more than elsewhere.
+    pub role: Role,
+    /// A turn takes messages of several people, and may do what all of them may.
+    pub shared_authority: bool,
+}
+
 /// Slack.
 #[derive(Debug, Clone)]
 pub struct SlackConfig {
@@ -218,10 +231,10 @@ pub struct SlackConfig {
     pub bot_token: SecretString,
     /// How events come.
     pub ingress: SlackIngress,
-    /// What is heard in channels that are not in `channels`.
-    pub mode: SlackMode,
-    /// What is heard in a channel, by its id.
-    pub channels: BTreeMap<String, SlackMode>,
+    /// How it is in direct messages, and in channels that are not in `channels`.
+    pub place: SlackPlace,
+    /// How it is in a channel, by its id.
+    pub channels: BTreeMap<String, SlackPlace>,
     /// Other bots that are heard, by their ids.
     pub bots: Vec<String>,
     /// People of other companies who are heard, by their ids.
@@ -268,7 +281,7 @@ pub struct Agent {
 impl Config {
     /// The agent that answers.
     pub fn default_agent(&self) -> Option<&Agent> {
-        self.agents.iter().find(|agent| agent.name == self.agent)
+        self.agent_named(&self.agent)
     }
 
     /// Scripts run without a sandbox, and that must have been written down by somebody.
@@ -277,6 +290,11 @@ impl Config {
             Some(Sandbox::Off) => Ok(()),
             None => Err(ConfigError { problems: vec![report::sandbox_not_written(self)] }),
         }
+    }
+
+    /// The agent of this name.
+    pub fn agent_named(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.name == name)
     }
 
     /// Every secret it holds, so that each can be taken out of logs and posts.

@@ -2,9 +2,12 @@
 //! Owns the spelling of keys, from which the JSON Schema is made. Must not know bounds.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::secret::SecretRef;
 
@@ -199,6 +202,52 @@ pub(super) enum RawSlackMode {
     All,
 }
 
+/// One of `[slack.channels]`: a mode alone, or a table.
+#[derive(JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum RawSlackChannel {
+    /// What is heard there.
+    Mode(RawSlackMode),
+    /// More than that.
+    Table(RawSlackTable),
+}
+
+/// A channel whose settings are a table.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawSlackTable {
+    /// What is heard there.
+    pub(super) mode: Option<RawSlackMode>,
+    /// The agent that answers there.
+    pub(super) agent: Option<String>,
+    /// Narrows what the agent may do there.
+    pub(super) role: Option<RawRole>,
+    /// Whether a turn takes messages of several people there, and may do what all of them may.
+    pub(super) shared_authority: Option<bool>,
+}
+
+impl<'de> Deserialize<'de> for RawSlackChannel {
+    /// By what is written, so that a mistake in it is named: of an untagged enum nobody learns more
+    /// than that nothing fits.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl<'de> Visitor<'de> for Written {
+            type Value = RawSlackChannel;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mode, such as \"all\", or a table, such as { mode = \"all\" }")
+            }
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Self::Value, E> {
+                RawSlackMode::deserialize(StrDeserializer::new(word)).map(RawSlackChannel::Mode)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                let table = RawSlackTable::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(RawSlackChannel::Table(table))
+            }
+        }
+        deserializer.deserialize_any(Written)
+    }
+}
+
 /// `[slack]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -215,8 +264,14 @@ pub(super) struct RawSlack {
     pub(super) signing_secret: Option<SecretRef>,
     /// What is heard in channels that are not in `channels`.
     pub(super) mode: Option<RawSlackMode>,
-    /// What is heard in a channel, by its id.
-    pub(super) channels: BTreeMap<String, RawSlackMode>,
+    /// The agent that answers, also in direct messages.
+    pub(super) agent: Option<String>,
+    /// Narrows what the agent may do.
+    pub(super) role: Option<RawRole>,
+    /// Whether a turn takes messages of several people, and may do what all of them may.
+    pub(super) shared_authority: Option<bool>,
+    /// The same for a channel, by its id.
+    pub(super) channels: BTreeMap<String, RawSlackChannel>,
     /// Other bots that are heard, by their ids.
     pub(super) bots: Vec<String>,
     /// People of other companies who are heard, by their ids.

@@ -5,15 +5,20 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checked::Checking;
-use super::raw::{RawSlack, RawSlackIngress, RawSlackMode};
+use super::raw::{RawRole, RawSlack, RawSlackChannel, RawSlackIngress, RawSlackMode};
 use super::secret::SecretRef;
-use super::{SlackConfig, SlackIngress, SlackMode};
+use super::{Agent, SlackConfig, SlackIngress, SlackMode, SlackPlace, agents};
 use crate::core::nearest::echo;
+use crate::core::policy::Role;
 
 const API: &str = "https://slack.com/api/";
 
 /// `None` where Slack is not asked for, or cannot be used as it is written.
-pub(super) fn slack(raw: Option<&RawSlack>, checking: &mut Checking<'_>) -> Option<SlackConfig> {
+pub(super) fn slack(
+    raw: Option<&RawSlack>,
+    (agents, agent): (&[Agent], &str),
+    checking: &mut Checking<'_>,
+) -> Option<SlackConfig> {
     let raw = raw?;
     let bot_token = token(checking, ("bot_token", "xoxb-"), raw.bot_token.as_ref());
     let connections = checking.whole("slack.connections", raw.connections, 2, 1..=10);
@@ -28,16 +33,28 @@ pub(super) fn slack(raw: Option<&RawSlack>, checking: &mut Checking<'_>) -> Opti
                 .map(|signing_secret| SlackIngress::Http { signing_secret })
         }
     };
-    let channels = channels(raw, checking);
+    let written = Written {
+        mode: raw.mode,
+        agent: raw.agent.as_deref(),
+        role: raw.role,
+        shared_authority: raw.shared_authority,
+    };
+    let usual = Usual {
+        mode: SlackMode::Thread,
+        agent: agent.to_owned(),
+        role: Role::Writable,
+        shared_authority: false,
+    };
+    let usual = usual.but("slack", &written, agents, checking);
+    let channels = channels(raw, &usual, agents, checking);
     let bots = ids(checking, "bots", &raw.bots, &['B', 'U']);
     let guests = ids(checking, "guests", &raw.guests, &['U', 'W']);
     let api = api(raw.api.as_deref(), checking);
-    let mode = raw.mode.map_or(SlackMode::Thread, mode);
     Some(SlackConfig {
         api,
         bot_token: bot_token?,
         ingress: ingress?,
-        mode,
+        place: usual.place(agents),
         channels,
         bots,
         guests,
@@ -83,13 +100,97 @@ fn is_id(id: &str, first: &[char]) -> bool {
     id.starts_with(first) && id.len() > 1 && id.len() <= 32 && id.chars().all(letters)
 }
 
-fn channels(raw: &RawSlack, checking: &mut Checking<'_>) -> BTreeMap<String, SlackMode> {
+/// What is written of a place.
+struct Written<'a> {
+    mode: Option<RawSlackMode>,
+    agent: Option<&'a str>,
+    role: Option<RawRole>,
+    shared_authority: Option<bool>,
+}
+
+impl<'a> Written<'a> {
+    fn of(raw: &'a RawSlackChannel) -> Self {
+        match raw {
+            RawSlackChannel::Mode(mode) => {
+                Self { mode: Some(*mode), agent: None, role: None, shared_authority: None }
+            }
+            RawSlackChannel::Table(raw) => Self {
+                mode: raw.mode,
+                agent: raw.agent.as_deref(),
+                role: raw.role,
+                shared_authority: raw.shared_authority,
+            },
+        }
+    }
+}
+
+/// How it is where nothing else is written.
+struct Usual {
+    mode: SlackMode,
+    agent: String,
+    role: Role,
+    shared_authority: bool,
+}
+
+impl Usual {
+    /// With what is written under this key.
+    fn but(
+        &self,
+        key: &str,
+        written: &Written<'_>,
+        agents: &[Agent],
+        checking: &mut Checking<'_>,
+    ) -> Self {
+        let agent = agents::named(&format!("{key}.agent"), written.agent, agents, checking);
+        let agent = agent.unwrap_or_else(|| self.agent.clone());
+        let role = written.role.map(agents::role_of);
+        // Somebody who writes it down believes it.
+        let known = agents.iter().any(|other| other.name == agent);
+        if known && role == Some(Role::Writable) && own_role(agents, &agent) == Role::ReadOnly {
+            let what = format!("the agent {} is read-only everywhere", echo(&agent));
+            let cure = "A place can only narrow what its agent may do. Leave the key out, or name \
+                        another agent.";
+            checking.wrong(&format!("{key}.role"), what, cure);
+        }
+        Self {
+            mode: written.mode.map_or(self.mode, mode),
+            agent,
+            role: role.unwrap_or(self.role),
+            shared_authority: written.shared_authority.unwrap_or(self.shared_authority),
+        }
+    }
+
+    fn place(self, agents: &[Agent]) -> SlackPlace {
+        let Self { mode, agent, role, shared_authority } = self;
+        let role = role.narrower(own_role(agents, &agent));
+        SlackPlace { mode, agent, role, shared_authority }
+    }
+}
+
+/// Of an agent that is not there it is the one that allows less.
+fn own_role(agents: &[Agent], name: &str) -> Role {
+    let agent = agents.iter().find(|agent| agent.name == name);
+    agent.map_or(Role::ReadOnly, |agent| agent.role)
+}
+
+fn channels(
+    raw: &RawSlack,
+    usual: &Usual,
+    agents: &[Agent],
+    checking: &mut Checking<'_>,
+) -> BTreeMap<String, SlackPlace> {
     for id in raw.channels.keys().filter(|id| !is_id(id, &['C', 'G'])) {
         let what = format!("{} is not the id of a channel", echo(id));
         let cure = "Names change, ids stay: open the channel's details, the id is at the bottom.";
         checking.wrong("slack.channels", what, cure);
     }
-    raw.channels.iter().map(|(id, raw)| (id.clone(), mode(*raw))).collect()
+    let mut places = BTreeMap::new();
+    for (id, raw) in &raw.channels {
+        let key = format!("slack.channels.{id}");
+        let place = usual.but(&key, &Written::of(raw), agents, checking).place(agents);
+        places.insert(id.clone(), place);
+    }
+    places
 }
 
 fn ids(checking: &mut Checking<'_>, name: &str, given: &[String], first: &[char]) -> Vec<String> {

@@ -157,7 +157,10 @@ fn slack_is_off_without_its_table_and_says_what_it_needs() {
     let slack = Files::new(&format!("{config}{http}")).load().unwrap().slack.unwrap();
     let SlackIngress::Http { signing_secret } = &slack.ingress else { panic!("{slack:?}") };
     assert_eq!(signing_secret.expose_secret(), "signing-from-env");
-    assert_eq!((slack.mode, slack.api.as_str()), (SlackMode::Thread, "https://slack.com/api/"));
+    assert_eq!(
+        (slack.place.mode, slack.api.as_str()),
+        (SlackMode::Thread, "https://slack.com/api/")
+    );
     let app = "app_token = { env = \"SLACK_APP_TOKEN\" }\n";
     for (mistake, said) in [
         (String::new(), "slack.app_token"),
@@ -171,6 +174,65 @@ fn slack_is_off_without_its_table_and_says_what_it_needs() {
         assert!(errors.contains(said), "{said}: {errors}");
         assert!(!errors.contains("from-env"), "{errors}");
     }
+}
+
+#[test]
+fn each_place_of_slack_has_its_agent_its_role_and_its_sharing() {
+    let slack = "agent = \"observer\"\n[slack]\nbot_token = { env = \"SLACK_BOT_TOKEN\" }\n\
+                 app_token = { env = \"SLACK_APP_TOKEN\" }\n";
+    let files = |more: &str| {
+        let observer = "name = \"observer\"\nrole = \"read-only\"\n";
+        Files::new(&format!("{slack}{more}"))
+            .with("agents/observer.toml", observer)
+            .with("agents/deploys.toml", "name = \"deploys\"\n")
+    };
+    let place = |mode, agent: &str, role, shared_authority| SlackPlace {
+        mode,
+        agent: agent.to_owned(),
+        role,
+        shared_authority,
+    };
+    let bare = files("").load().unwrap().slack.unwrap();
+    assert_eq!(bare.place, place(SlackMode::Thread, "observer", Role::ReadOnly, false));
+    let written = files(
+        "mode = \"mention\"\nagent = \"deploys\"\nshared_authority = true\n[slack.channels]\n\
+         C1 = \"all\"\nC2 = { role = \"read-only\", shared_authority = false }\n\
+         [slack.channels.C3]\nagent = \"observer\"\nmode = \"thread\"\n",
+    );
+    let written = written.load().unwrap().slack.unwrap();
+    assert_eq!(written.place, place(SlackMode::Mention, "deploys", Role::Writable, true));
+    let channels: Vec<_> = written.channels.into_values().collect();
+    assert_eq!(
+        channels,
+        [
+            place(SlackMode::All, "deploys", Role::Writable, true),
+            place(SlackMode::Mention, "deploys", Role::ReadOnly, false),
+            place(SlackMode::Thread, "observer", Role::ReadOnly, true),
+        ]
+    );
+    let narrowed = files(
+        "agent = \"deploys\"\nrole = \"read-only\"\nchannels = { C1 = { role = \"writable\" } }\n",
+    );
+    let narrowed = narrowed.load().unwrap().slack.unwrap();
+    assert_eq!(
+        (narrowed.place.role, narrowed.channels["C1"].role),
+        (Role::ReadOnly, Role::Writable)
+    );
+    insta::assert_snapshot!(
+        files(
+            r#"agent = "deploy"
+role = "readonly"
+[slack.channels]
+C1 = "everything"
+C2 = 7
+C3 = { mode = "all", agnet = "deploys" }
+C4 = { agent = "deplos" }
+C5 = { agent = "observer", role = "writable" }
+C6 = { shared_authority = "yes" }
+"#,
+        )
+        .errors()
+    );
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn away(error: &LedgerError) -> DeskError {
 impl FrontDesk {
     async fn take(&self, session: &SessionId, incoming: Incoming) -> Result<(), DeskError> {
         let incoming = self.check(incoming)?;
-        let chain = self.0.settings.agent.allowance;
+        let chain = self.0.settings.agents.at(&incoming.address).allowance;
         let accept = Accept { session: session.clone(), incoming, chain };
         match self.0.ledger.run(&accept).await {
             Ok(

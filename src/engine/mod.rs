@@ -19,6 +19,7 @@ mod watcher;
 mod weight;
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -26,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::core::budget::Limits;
-use crate::core::execution::Home;
+use crate::core::execution::{Address, Home};
 use crate::core::id::{BootId, SessionId};
 use crate::core::ledger::session::Allowance;
 use crate::core::limits::STIRS_KEPT_MAX;
@@ -52,6 +53,40 @@ pub struct Agent {
     pub allowance: Allowance,
 }
 
+/// Which agent answers where. Asked anew for each claim by the address that a turn's first arrival
+/// froze, so what is configured now counts, also for a turn that another process began and for the
+/// end of work that another agent started.
+#[derive(Clone)]
+pub struct Agents(Arc<AgentOf>);
+
+type AgentOf = dyn Fn(&Address) -> Arc<Agent> + Send + Sync;
+
+impl Agents {
+    /// As this says.
+    pub fn by(of: impl Fn(&Address) -> Arc<Agent> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(of))
+    }
+
+    /// The one that answers there.
+    pub fn at(&self, address: &Address) -> Arc<Agent> {
+        (self.0)(address)
+    }
+}
+
+impl From<Agent> for Agents {
+    /// The same everywhere.
+    fn from(agent: Agent) -> Self {
+        let agent = Arc::new(agent);
+        Self::by(move |_| Arc::clone(&agent))
+    }
+}
+
+impl fmt::Debug for Agents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agents").finish_non_exhaustive()
+    }
+}
+
 /// How the engine is set up.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -59,8 +94,8 @@ pub struct Settings {
     pub boot: BootId,
     /// This process holds the whole store alone.
     pub sole: bool,
-    /// The agent of every session.
-    pub agent: Agent,
+    /// Who answers.
+    pub agents: Agents,
     /// Between TERM and KILL.
     pub grace_ms: u64,
     /// Turns that run at the same time.

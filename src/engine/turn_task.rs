@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::lanes::{self, Seat};
 use super::log::{self, Log};
-use super::{Engine, LedgerError, effects, nodes};
+use super::{Agent, Engine, LedgerError, effects, nodes};
 use crate::core::id::{EntryNo, Nonce};
 use crate::core::ledger::Refusal;
 use crate::core::ledger::row::Turn as TurnRow;
@@ -56,10 +56,12 @@ pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &Cancell
             }
         }
     };
-    let declared = tools::toolbox(&engine.settings.agent.wiring).into();
+    // As it is configured here and now: somebody's role may be narrower than when the turn began.
+    let agent = engine.settings.agents.at(&turn.address);
+    let declared = tools::toolbox(&agent.wiring).into();
     let alone_ms = ALONE_MS_MAX.saturating_mul(1 << turn.failures.min(10));
     let alone_until = engine.ports.clock.now().plus_ms(alone_ms);
-    let task = Task { seat, engine, token, turn, declared, log, alone_until };
+    let task = Task { seat, engine, agent, token, turn, declared, log, alone_until };
     task.show(Progress::Began {
         turn: task.turn.no,
         synthetic: task.turn.origin == Origin::Synthetic,
@@ -82,6 +84,7 @@ enum Ended {
 struct Task<'a> {
     seat: &'a Seat,
     engine: &'a Arc<Engine>,
+    agent: Arc<Agent>,
     token: Token,
     turn: TurnRow,
     declared: Arc<[Tool]>,
@@ -101,7 +104,7 @@ impl Task<'_> {
         Rules {
             tools: self.declared.iter().map(rule).collect(),
             origin: self.turn.origin,
-            limits: self.engine.settings.agent.limits,
+            limits: self.agent.limits,
             chain: self.log.chain,
             // What this claim opened, it wrote.
             resumed: self.log.own.first().is_some_and(|(_, first)| first.fence < self.token.fence),
@@ -366,7 +369,7 @@ impl Task<'_> {
     /// last write, so nothing that the log lost can make the model forget running work. What has
     /// ended since comes as a notice.
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
-        let agent = &self.engine.settings.agent;
+        let agent = &self.agent;
         let live = log::live(self.engine, &self.token.session).await?;
         let families = families(&agent.wiring);
         let system = prompt::system(&PromptParts {

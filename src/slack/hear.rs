@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::envelope::{Authorization, Callback, Envelope, Event, Kind};
 use super::order::{self, Order};
 use super::place::{PlaceError, Thread, principal};
-use super::{Mode, Settings, plain};
+use super::{Hearing, Mode, Settings, plain};
 use crate::core::arrival::{Incoming, What};
 use crate::core::id::{DedupeKey, Principal};
 use crate::core::installation::Departure;
@@ -242,13 +242,19 @@ impl Ear<'_> {
             return Err("there is nothing in it");
         }
         let keys = self.keys(event)?;
-        Ok(said(event, from, keys, Way { by_bot, continues, what: What::Message { text } }))
+        let shared = self.hearing(&from.thread).shared;
+        let what = What::Message { text };
+        Ok(said(event, from, keys, Way { by_bot, continues, shared, what }))
+    }
+
+    fn hearing(&self, thread: &Thread) -> Hearing {
+        let Settings { hearing, channels, .. } = self.settings;
+        *channels.get(thread.channel()).unwrap_or(hearing)
     }
 
     /// Does it begin or go on with a conversation? Says whether it only goes on.
     fn mode(&self, thread: &Thread, meant: bool, first: bool) -> Result<bool, Unheard> {
-        let mode = self.settings.channels.get(thread.channel()).unwrap_or(&self.settings.mode);
-        match (meant, mode) {
+        match (meant, self.hearing(thread).mode) {
             (true, _) | (false, Mode::All) => Ok(false),
             (false, Mode::Thread) if !first => Ok(true),
             (false, Mode::Thread | Mode::Mention) => Err(NOT_MEANT),
@@ -311,7 +317,8 @@ impl Ear<'_> {
         let when = event.event_ts.as_deref().or(event.ts.as_deref()).ok_or(NO_PLACE)?;
         let own = format!("change/{}/{}/{when}", from.thread.installation(), from.thread.channel());
         let keys = [DedupeKey::new(own).ok(), self.event_key()].into_iter().flatten().collect();
-        Ok(said(event, from, keys, Way { by_bot: false, continues: true, what }))
+        let shared = self.hearing(&from.thread).shared;
+        Ok(said(event, from, keys, Way { by_bot: false, continues: true, shared, what }))
     }
 
     /// May its author be heard? Says whether it is another program.
@@ -436,12 +443,13 @@ fn is_guest(callback: &Callback, event: &Event) -> bool {
 struct Way {
     by_bot: bool,
     continues: bool,
+    shared: bool,
     what: What,
 }
 
 fn said(event: &Event, from: Asker, keys: Vec<DedupeKey>, way: Way) -> Heard {
     let Asker { thread, user, by, first, said_at: _ } = from;
-    let Way { by_bot, continues, what } = way;
+    let Way { by_bot, continues, shared, what } = way;
     let at = event.ts.as_deref().or(event.event_ts.as_deref()).unwrap_or_default();
     let incoming = Incoming {
         keys,
@@ -450,7 +458,7 @@ fn said(event: &Event, from: Asker, keys: Vec<DedupeKey>, way: Way) -> Heard {
         address: thread.address(),
         source_at: instant(at),
         continues,
-        shared: false,
+        shared,
     };
     Heard::Say(Box::new(Said { thread, user, first, by_bot, incoming }))
 }

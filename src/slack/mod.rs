@@ -43,10 +43,10 @@ pub struct Settings {
     pub bot_token: SecretString,
     /// How events come.
     pub ingress: Ingress,
-    /// What starts a conversation in a channel that is not in `channels`.
-    pub mode: Mode,
-    /// Likewise, by channel id.
-    pub channels: BTreeMap<String, Mode>,
+    /// How direct messages are heard, and channels that are not in `channels`.
+    pub hearing: Hearing,
+    /// How a channel is heard, by its id.
+    pub channels: BTreeMap<String, Hearing>,
     /// Other bots that are heard, by the id of their user or bot.
     pub bots: Vec<String>,
     /// People of other companies, in shared channels, that are heard, by the id of their user.
@@ -70,6 +70,22 @@ pub enum Ingress {
     },
 }
 
+/// How a place is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hearing {
+    /// What starts a conversation.
+    pub mode: Mode,
+    /// What is said may stand in one turn with what others say.
+    pub shared: bool,
+}
+
+impl From<Mode> for Hearing {
+    /// Of one person at a time.
+    fn from(mode: Mode) -> Self {
+        Self { mode, shared: false }
+    }
+}
+
 /// What is heard in a channel. In a direct message everything is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -86,7 +102,7 @@ impl fmt::Debug for Settings {
     /// Without its secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("mode", &self.mode)
+            .field("hearing", &self.hearing)
             .field("channels", &self.channels)
             .field("bots", &self.bots)
             .field("guests", &self.guests)

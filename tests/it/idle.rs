@@ -151,7 +151,8 @@ impl Bot {
             allowance: Allowance::default(),
         };
         let boot = BootId::new("boot").unwrap();
-        let settings = Settings { boot, sole: true, agent, grace_ms: 1_000, turns_max: 4 };
+        let settings =
+            Settings { boot, sole: true, agents: agent.into(), grace_ms: 1_000, turns_max: 4 };
         let engine = Engine::new(settings, ports);
         engine.start().await.unwrap();
         Self { clock, store, model, engine, watch, _place: place }

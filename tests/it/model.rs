@@ -436,3 +436,20 @@ async fn the_request_is_what_every_server_takes() {
     assert_eq!(seen[0].body, seen[1].body);
     insta::assert_json_snapshot!(seen[0].body);
 }
+
+#[tokio::test]
+async fn an_agent_may_ask_a_model_of_its_own() {
+    let llm = FakeLlm::start().await;
+    llm.otherwise(|_| Reply::text("ok"));
+    let mut settings = settings(&llm.base_url());
+    settings.models.insert("deploys".to_owned(), "large".to_owned());
+    let usual = settings.model.clone();
+    let model = OpenAi::new(settings, Arc::new(ManualClock::new())).unwrap();
+    for agent in ["deploys", "main"] {
+        let request = Request { agent: agent.to_owned(), ..hello() };
+        ask(&model, &request).await.0.unwrap();
+    }
+    let models: Vec<_> = llm.seen_now().iter().map(|seen| seen.body["model"].clone()).collect();
+    assert_eq!(models, ["large", usual.as_str()]);
+    assert!(model.describe().contains("(deploys: large) at "), "{}", model.describe());
+}

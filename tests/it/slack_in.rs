@@ -46,7 +46,7 @@ fn settings() -> Settings {
         api: "http://127.0.0.1:9/api/".to_owned(),
         bot_token: "xoxb-1".to_owned().into(),
         ingress: Ingress::Http { signing_secret: SECRET.to_owned().into() },
-        mode: Mode::Thread,
+        hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
         bots: Vec::new(),
         guests: Vec::new(),

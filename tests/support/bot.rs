@@ -264,7 +264,7 @@ impl Bot {
         let settings = Settings {
             boot,
             sole: self.setup.shared.is_none(),
-            agent,
+            agents: agent.into(),
             grace_ms: self.setup.grace_ms,
             turns_max: 64,
         };

@@ -419,7 +419,8 @@ impl Cluster {
             allowance: Allowance::default(),
         };
         let boot = BootId::new(dogwatch::ports::Ids::fresh(&UlidIds)).unwrap();
-        let settings = Settings { boot, sole: false, agent, grace_ms: 1_000, turns_max: 64 };
+        let settings =
+            Settings { boot, sole: false, agents: agent.into(), grace_ms: 1_000, turns_max: 64 };
         let engine = Engine::new(settings, ports);
         exits.bind(&engine);
         let sink: Arc<dyn ExitSink> = exits;

@@ -5,6 +5,7 @@ mod answer;
 mod calls;
 mod request;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Settings {
     pub base_url: String,
     /// The model's name there.
     pub model: String,
+    /// Likewise of an agent that wants another, by the agent's name.
+    pub models: BTreeMap<String, String>,
     /// Sent as a bearer token.
     pub api_key: Option<SecretString>,
     /// Further headers, for gateways that want their own.
@@ -62,6 +65,7 @@ impl Settings {
         Self {
             base_url: base_url.into(),
             model: model.into(),
+            models: BTreeMap::new(),
             api_key: None,
             headers: Vec::new(),
             max_tokens: None,
@@ -71,6 +75,13 @@ impl Settings {
             idle_ms: MODEL_IDLE_MS,
             total_ms: MODEL_TOTAL_MS,
         }
+    }
+}
+
+impl Settings {
+    /// The name of the model that an agent asks.
+    pub(super) fn model_of(&self, agent: &str) -> &str {
+        self.models.get(agent).unwrap_or(&self.model)
     }
 }
 
@@ -155,7 +166,10 @@ impl OpenAi {
 
     /// What answers, for people: the model's name and where it is.
     pub fn describe(&self) -> String {
-        format!("{} at {}", self.settings.model, error::place(&self.url))
+        let Settings { model, models, .. } = &self.settings;
+        let own: Vec<_> = models.iter().map(|(agent, own)| format!("{agent}: {own}")).collect();
+        let own = if own.is_empty() { String::new() } else { format!(" ({})", own.join(", ")) };
+        format!("{model}{own} at {}", error::place(&self.url))
     }
 
     async fn ask(

@@ -30,7 +30,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// The body of the HTTP request.
 pub(super) fn body(request: &Request, settings: &Settings, usage: bool) -> Value {
     let mut body = Map::new();
-    body.insert("model".to_owned(), json!(settings.model));
+    body.insert("model".to_owned(), json!(settings.model_of(&request.agent)));
     body.insert("messages".to_owned(), Value::Array(messages(&request.messages)));
     if !request.tools.is_empty() {
         body.insert("tools".to_owned(), request.tools.iter().map(tool).collect());

@@ -15,7 +15,7 @@ fn settings() -> Settings {
         api: "http://127.0.0.1:9/api/".to_owned(),
         bot_token: SecretString::from("xoxb"),
         ingress: Ingress::Http { signing_secret: SecretString::from("s") },
-        mode: Mode::Thread,
+        hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
         bots: Vec::new(),
         guests: Vec::new(),
@@ -130,11 +130,11 @@ fn what_begins_and_what_goes_on_is_the_channels_mode() {
         (Mode::All, &group, Some(false)),
     ];
     for (mode, fields, wanted) in table {
-        let of_all = Settings { mode, ..settings() };
+        let of_all = Settings { hearing: mode.into(), ..settings() };
         // The channel's own word counts for more.
         let other = if mode == Mode::All { Mode::Mention } else { Mode::All };
-        let channels = ["C1", "G1", "D1"].map(|channel| (channel.to_owned(), mode));
-        let of_it = Settings { mode: other, channels: channels.into(), ..settings() };
+        let channels = ["C1", "G1", "D1"].map(|channel| (channel.to_owned(), mode.into()));
+        let of_it = Settings { hearing: other.into(), channels: channels.into(), ..settings() };
         for settings in [of_all, of_it] {
             let heard = hear_raw(callback(&message(fields)), &settings);
             match wanted {
@@ -283,7 +283,11 @@ fn files_stand_in_the_text_also_alone() {
 
 #[test]
 fn b54_the_bots_own_posts_are_never_heard() {
-    let all = Settings { mode: Mode::All, bots: vec!["UBOT".into(), "BBOT".into()], ..settings() };
+    let all = Settings {
+        hearing: Mode::All.into(),
+        bots: vec!["UBOT".into(), "BBOT".into()],
+        ..settings()
+    };
     for own in [
         json!({ "user": "UBOT" }),
         json!({ "bot_id": "BBOT", "user": "U9" }),
@@ -307,7 +311,7 @@ fn b54_the_bots_own_posts_are_never_heard() {
 
 #[test]
 fn b54_a_bot_that_does_not_know_itself_hears_nothing() {
-    let all = Settings { mode: Mode::All, ..settings() };
+    let all = Settings { hearing: Mode::All.into(), ..settings() };
     for event in [message(&json!({})), mention(&json!({})), message(&json!({ "user": "UBOT" }))] {
         assert_eq!(hear(&Envelope::of(callback(&event)), None, &all), Heard::Unready);
     }

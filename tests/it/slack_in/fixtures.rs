@@ -41,7 +41,7 @@ fn bot() -> Who {
 
 fn all() -> Settings {
     let guests = vec!["W222".into(), "U00EXTERNAL".into()];
-    Settings { mode: Mode::All, guests, ..settings() }
+    Settings { hearing: Mode::All.into(), guests, ..settings() }
 }
 
 fn word(heard: &Heard) -> &'static str {
@@ -94,7 +94,7 @@ fn of(name: &str) -> Option<Value> {
 #[test]
 fn what_is_known_of_single_recordings() {
     let synthetic = Who { user: "U0000000BOT".into(), bot: Some("B0000000BOT".into()), app: None };
-    let nobody = Settings { mode: Mode::All, ..settings() };
+    let nobody = Settings { hearing: Mode::All.into(), ..settings() };
     let table = [
         ("events/double_delivery_app_mention.json", "say"),
         ("events/double_delivery_message.json", "say"),

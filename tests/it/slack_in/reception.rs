@@ -86,7 +86,7 @@ async fn b88_slack_01_a_mention_is_one_message_in_whatever_order_it_comes() {
         vec![&mention, &plain, &mention, &plain],
     ] {
         for mode in [Mode::Mention, Mode::Thread, Mode::All] {
-            let front = Front::of(Settings { mode, ..settings() });
+            let front = Front::of(Settings { hearing: mode.into(), ..settings() });
             front.reception.introduce(who());
             for raw in &deliveries {
                 assert!(front.receive(raw).await.is_ack());
@@ -180,7 +180,7 @@ async fn slack_03_unfolded_links_say_nothing() {
 
 #[tokio::test]
 async fn b54_until_the_bot_knows_itself_nothing_is_acknowledged() {
-    let front = Front::of(Settings { mode: Mode::All, ..settings() });
+    let front = Front::of(Settings { hearing: Mode::All.into(), ..settings() });
     let own = json!({ "type": "message", "user": "UBOT", "bot_id": "BBOT", "text": "On it",
                       "channel": "C1", "channel_type": "channel", "ts": TS });
     let (own, other) = (callback("Ev1", &own), callback("Ev2", &message(TS, "hi")));
@@ -193,7 +193,7 @@ async fn b54_until_the_bot_knows_itself_nothing_is_acknowledged() {
 }
 
 #[tokio::test]
-async fn slack_34_two_programs_do_not_talk_for_ever() {
+async fn b53_slack_34_two_programs_do_not_talk_for_ever() {
     let front = Front::of(Settings { bots: vec!["B9".into()], ..settings() });
     front.reception.introduce(who());
     for n in 0..SLACK_BOT_MESSAGES_MAX + 5 {

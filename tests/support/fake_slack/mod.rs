@@ -188,7 +188,7 @@ impl FakeSlack {
             api: self.api(),
             bot_token: TOKEN.to_owned().into(),
             ingress: Ingress::Socket { app_token: "xapp-1".to_owned().into(), connections: 1 },
-            mode: Mode::default(),
+            hearing: Mode::default().into(),
             channels: BTreeMap::new(),
             bots: Vec::new(),
             guests: vec![],
