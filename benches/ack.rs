@@ -171,7 +171,7 @@ pub(crate) async fn run() -> Vec<Line> {
         api: API.to_owned(),
         bot_token: "xoxb-1".to_owned().into(),
         ingress: Ingress::Http { signing_secret: SECRET.to_owned().into() },
-        mode: Mode::Thread,
+        hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
         bots: vec![],
         guests: vec![],
