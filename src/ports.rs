@@ -10,6 +10,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
+use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, Execution, Outcome, PostSort};
 use crate::core::id::{ExecutionId, ItemId, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
@@ -266,6 +267,11 @@ pub trait Channel: Send + Sync + 'static {
     fn show(&self, _card: Card) -> BoxFuture<'_, Result<String, ChannelError>> {
         let what = "executions are not shown here".to_owned();
         Box::pin(std::future::ready(Err(ChannelError::Never { what })))
+    }
+    /// What was said at this address before `before`, for an agent that was just called there.
+    /// Asked once for a session. It may be that not all of it can be read: the answer says so.
+    fn earlier<'a>(&'a self, _address: &'a Address, _before: Timestamp) -> BoxFuture<'a, Earlier> {
+        Box::pin(std::future::ready(Earlier::default()))
     }
     /// Shows what happens. Must return at once.
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress);

@@ -250,6 +250,12 @@ pub const SPOOL_KEEP_MS: u64 = 86_400_000;
 pub const DELAYED_MS: u64 = 300_000;
 /// Longest text of the notices of one take.
 pub const NOTICE_BYTES_MAX: usize = 80 * 1024;
+/// What the model reads of what was said before it was called somewhere.
+pub const EARLIER_BYTES_MAX: usize = 24 * 1024;
+/// Of it, one message.
+pub const EARLIER_MESSAGE_BYTES_MAX: usize = 4 * 1024;
+/// Reading that takes no longer, or the model is told that it could not be read.
+pub const EARLIER_MS_MAX: u64 = 10_000;
 /// Longest result of one tool call as the model reads it, before notices are merged into it.
 pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
 

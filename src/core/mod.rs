@@ -13,6 +13,7 @@ pub mod output;
 pub mod transcript;
 
 pub mod budget;
+pub mod earlier;
 pub mod envelope;
 pub mod inert;
 pub mod loop_guard;

@@ -56,7 +56,9 @@ pub fn request(view: &Prompted<'_>) -> Request {
             Body::Remark { text } | Body::Note { text } => {
                 messages.push(Message::Report(inert(text).into_owned()));
             }
-            Body::Notice(notice) => messages.push(Message::Report(notice.text.clone())),
+            Body::Notice(notice) | Body::Earlier(notice) => {
+                messages.push(Message::Report(notice.text.clone()));
+            }
             Body::Model { text, calls, .. } => {
                 model(&mut messages, text, calls);
                 messages.extend(results(view.entries, *number, calls));
@@ -143,6 +145,7 @@ fn results(entries: &[(EntryNo, Entry)], number: EntryNo, calls: &[Call]) -> Vec
             | Body::Heard { .. }
             | Body::Remark { .. }
             | Body::Notice(_)
+            | Body::Earlier(_)
             | Body::Note { .. } => {}
         }
     }

@@ -81,6 +81,8 @@ pub enum Body {
     },
     /// Completions, folded into one text, standing for themselves.
     Notice(Notice),
+    /// What was said at this place before the agent was called there. It carries no arrival.
+    Earlier(Notice),
     /// An answer of the model.
     Model {
         /// Its text.

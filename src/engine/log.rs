@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::Engine;
+use crate::core::arrival::Arrival;
 use crate::core::budget::ChainLeft;
 use crate::core::execution::Execution;
 use crate::core::id::{EntryNo, SessionId};
@@ -11,6 +12,7 @@ use crate::core::ledger::row::{Chain, Head, Live, Row, RowType, Summary, Turn};
 use crate::core::ledger::session::Token;
 use crate::core::ledger::{Aggregate, Key};
 use crate::core::limits::KEYS_PER_LOAD_MAX;
+use crate::core::time::Timestamp;
 use crate::core::transcript::Entry;
 use crate::ports::StoreError;
 
@@ -62,6 +64,20 @@ impl Log {
         let own = entries.split_off(entries.partition_point(|(no, _)| *no < turn.base));
         Ok(Self { summary, before: entries, own, chain })
     }
+}
+
+/// When the first message of these entries was said, by its place's clock.
+pub(super) async fn began(
+    engine: &Engine,
+    session: &SessionId,
+    entries: &[(EntryNo, Entry)],
+) -> Result<Option<Timestamp>, StoreError> {
+    let Some(first) = entries.iter().find_map(|(_, entry)| entry.carries.first()) else {
+        return Ok(None);
+    };
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ledger.read(&aggregate, &[Key::arrival(*first)]).await?;
+    Ok(row::<Arrival>(&rows, 0).map(|arrival| arrival.source_at))
 }
 
 fn row<T: RowType>(rows: &[Option<Arc<Row>>], place: usize) -> Option<&T> {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::envelope::{Authorization, Callback, Envelope, Event, Kind};
 use super::order::{self, Order};
-use super::place::{PlaceError, Thread, principal};
+use super::place::{PlaceError, Thread, instant, principal};
 use super::{Hearing, Mode, Settings, plain};
 use crate::core::arrival::{Incoming, What};
 use crate::core::id::{DedupeKey, Principal};
@@ -369,18 +369,7 @@ impl Ear<'_> {
     }
 
     fn text(&self, event: &Event) -> String {
-        let raw = event.text.as_deref().unwrap_or_default();
-        let mut text = plain::readable(raw, Some(&self.who.user));
-        if text.is_empty() {
-            text = plain::readable(&plain::attached(event), Some(&self.who.user));
-        }
-        for line in plain::files(&event.files) {
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            text.push_str(&line);
-        }
-        text
+        plain::whole(event, Some(&self.who.user))
     }
 
     /// By what a repeat is known: the person's own name for it, then its place, then the event's.
@@ -481,14 +470,6 @@ fn is_direct(event: &Event) -> bool {
         Some(kind) => kind == "im",
         None => event.channel.as_deref().is_some_and(|channel| channel.starts_with('D')),
     }
-}
-
-/// Slack's time stamps are seconds with six digits after the dot.
-fn instant(ts: &str) -> Timestamp {
-    let (seconds, rest) = ts.split_once('.').unwrap_or((ts, ""));
-    let millis: String = rest.chars().chain("000".chars()).take(3).collect();
-    let seconds: u64 = seconds.parse().unwrap_or(0);
-    Timestamp::from_ms(seconds.saturating_mul(1_000).saturating_add(millis.parse().unwrap_or(0)))
 }
 
 #[cfg(test)]

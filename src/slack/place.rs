@@ -3,6 +3,7 @@
 
 use crate::core::execution::Address;
 use crate::core::id::{IdError, Principal, SessionId};
+use crate::core::time::Timestamp;
 
 /// The surface of addresses that Slack serves.
 pub const SURFACE: &str = "slack";
@@ -105,6 +106,14 @@ pub fn principal(installation: &str, user: &str) -> Result<Principal, PlaceError
     let (installation, user) = (word("the installation", installation)?, word("the user", user)?);
     Principal::new(format!("{SURFACE}/{installation}/{user}"))
         .map_err(|_| PlaceError::Word("the user"))
+}
+
+/// Slack's time stamps are seconds with six digits after the dot.
+pub(super) fn instant(ts: &str) -> Timestamp {
+    let (seconds, rest) = ts.split_once('.').unwrap_or((ts, ""));
+    let millis: String = rest.chars().chain("000".chars()).take(3).collect();
+    let seconds: u64 = seconds.parse().unwrap_or(0);
+    Timestamp::from_ms(seconds.saturating_mul(1_000).saturating_add(millis.parse().unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -50,8 +50,24 @@ fn starts_with_comma(text: &str) -> bool {
     text.starts_with(", ") || text.starts_with(": ")
 }
 
+/// All that a message says, as a reader sees it, without `own`, which only says that the bot is
+/// meant.
+pub fn whole(event: &Event, own: Option<&str>) -> String {
+    let mut text = readable(event.text.as_deref().unwrap_or_default(), own);
+    if text.is_empty() {
+        text = readable(&attached(event), own);
+    }
+    for line in files(&event.files) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&line);
+    }
+    text
+}
+
 /// One line for each file: what it is called and what it is.
-pub fn files(files: &[File]) -> Vec<String> {
+fn files(files: &[File]) -> Vec<String> {
     let mut lines: Vec<String> = files.iter().take(SLACK_FILES_SHOWN_MAX).map(file).collect();
     let rest = files.len().saturating_sub(SLACK_FILES_SHOWN_MAX);
     if rest > 0 {
@@ -85,7 +101,7 @@ fn short(text: &str) -> String {
 }
 
 /// What a message says that has no text of its own, as other programs write them.
-pub fn attached(event: &Event) -> String {
+fn attached(event: &Event) -> String {
     let texts = event.attachments.iter().filter_map(|attachment| {
         let own = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
         own(&attachment.text).or_else(|| own(&attachment.fallback))

@@ -4,6 +4,7 @@
 //!
 //! What could not be posted is never reported by a post: the outbox keeps it and the log says so.
 
+mod earlier;
 mod file;
 mod kept;
 mod look;
@@ -28,6 +29,7 @@ use super::place::Thread;
 use super::text::{self, Part, Plan};
 use super::verdict::{self, Verdict};
 use super::web::{CallError, Web};
+use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, PostSort};
 use crate::core::id::SessionId;
 use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
@@ -122,6 +124,16 @@ impl Channel for Posting {
 
     fn show(&self, card: Card) -> BoxFuture<'_, Result<String, ChannelError>> {
         self.draw(card).boxed()
+    }
+
+    fn earlier<'a>(&'a self, address: &'a Address, before: Timestamp) -> BoxFuture<'a, Earlier> {
+        async move {
+            match Thread::of(address) {
+                Ok(thread) => self.read_earlier(&thread, before).await,
+                Err(_) => Earlier::default(),
+            }
+        }
+        .boxed()
     }
 
     fn progress(&self, _session: &SessionId, address: &Address, progress: Progress) {

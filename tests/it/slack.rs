@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod checkup;
+mod earlier;
 mod engine;
 mod gone;
 mod live;

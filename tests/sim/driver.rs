@@ -13,7 +13,7 @@ use dogwatch::core::ledger::session::{
     Why as Reason,
 };
 use dogwatch::core::message::{Answer, ModelError};
-use dogwatch::core::transcript::{Call, Finish, Usage};
+use dogwatch::core::transcript::{Call, Finish, Notice, Usage};
 use dogwatch::core::turn::{AfterCrash, Effect, Input, Rules, ToolRule, Turn, Why};
 use serde_json::{Value, json};
 
@@ -51,7 +51,14 @@ fn rules(row: &TurnRow, chain: ChainLeft, resumed: bool) -> Rules {
         tool("look", true, false),
         tool("stay_silent", false, true),
     ];
-    Rules { tools, origin: row.origin, limits: Limits::default(), chain, resumed }
+    Rules {
+        tools,
+        origin: row.origin,
+        limits: Limits::default(),
+        chain,
+        resumed,
+        looks_back: row.no == 1,
+    }
 }
 
 fn left(chain: &Chain) -> ChainLeft {
@@ -152,6 +159,12 @@ impl Driver {
     fn effect(&mut self, world: &mut World, effect: Effect) -> Result<Option<Input>, Ran> {
         match effect {
             Effect::CallModel { tools } => self.asked = Some(tools),
+            Effect::LookBack => {
+                let nonce = Nonce::new(format!("e{}", world.fresh())).unwrap();
+                let said = world.rng.chance(50);
+                let earlier = said.then(|| Notice { nonce, text: "what was said before".into() });
+                return Ok(Some(Input::Earlier(earlier)));
+            }
             Effect::RunTools { entry, calls } => {
                 self.running.extend(calls.into_iter().map(|(no, call)| (entry, no, call)));
             }

@@ -160,6 +160,7 @@ impl Seen {
                 | Body::Heard { .. }
                 | Body::Remark { .. }
                 | Body::Notice(_)
+                | Body::Earlier(_)
                 | Body::Note { .. }
                 | Body::Closing { .. } => {}
             }

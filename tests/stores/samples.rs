@@ -231,6 +231,7 @@ fn entries() -> Vec<(&'static str, Row)> {
         ),
         ("entry_remark", entry(Body::Remark { text: "deleted".into() })),
         ("entry_notice", entry(Body::Notice(notice()))),
+        ("entry_earlier", entry(Body::Earlier(notice()))),
         ("entry_model_stop", entry(model(Finish::Stop))),
         ("entry_model_tools", entry(model(Finish::ToolCalls))),
         ("entry_model_length", entry(model(Finish::Length))),

@@ -317,7 +317,7 @@ impl Bot {
 
     // ------------------------------------------------------------ people
 
-    fn desk(&self) -> FrontDesk {
+    pub(crate) fn desk(&self) -> FrontDesk {
         FrontDesk(Arc::clone(&self.running().engine))
     }
 

@@ -31,6 +31,7 @@ impl Bot {
             Body::Tool { notice, .. } => notice,
             Body::Heard { .. }
             | Body::Remark { .. }
+            | Body::Earlier(_)
             | Body::Model { .. }
             | Body::Note { .. }
             | Body::Closing { .. } => None,

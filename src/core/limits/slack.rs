@@ -89,6 +89,8 @@ pub const SLACK_LOOK_MS_MAX: u64 = 10_000;
 pub const SLACK_LOOK_PAGES_MAX: usize = 5;
 /// Messages of such a page; Slack gives fewer to some.
 pub const SLACK_LOOK_MESSAGES_MAX: usize = 200;
+/// Pages that are read of what was said before the bot was called to a thread.
+pub const SLACK_EARLIER_PAGES_MAX: usize = 3;
 /// Looked at from so long before the first try on: clocks differ.
 pub const SLACK_LOOK_BACK_MS: u64 = 3_600_000;
 /// Posts of which is remembered what is posted of them.

@@ -31,6 +31,8 @@ pub(super) struct Fold {
     pub(super) looping: Option<String>,
     /// The calls of the last answer, while some have no result.
     pub(super) batch: Option<Batch>,
+    /// What was said before the agent was called stands in the log.
+    pub(super) looked_back: bool,
     /// A person of this turn has no text yet for an answer.
     pub(super) person_waits: bool,
     /// The last word may end the turn: nothing came after it.
@@ -74,6 +76,7 @@ impl Fold {
                 }
             }
             Body::Tool { entry: by, call, result, .. } => self.returned(*by, *call, result),
+            Body::Earlier(_) => self.looked_back = true,
             Body::Remark { .. } | Body::Notice(_) | Body::Note { .. } => {}
             Body::Closing { text } => self.closed(text, joins),
         }

@@ -14,7 +14,7 @@ use crate::core::id::{EntryNo, ExecutionId};
 use crate::core::loop_guard::{HINT_FIELD, annotate};
 use crate::core::message::{Answer, ModelError};
 use crate::core::time::Timestamp;
-use crate::core::transcript::{Body, Call, Entry};
+use crate::core::transcript::{Body, Call, Entry, Notice};
 
 /// One turn of one session.
 ///
@@ -39,6 +39,8 @@ pub struct Turn {
 enum Phase {
     /// Nothing.
     Writing,
+    /// What was said before is read.
+    LookingBack,
     /// A model call.
     Asking { tools: bool },
     /// Calls of the last answer.
@@ -92,11 +94,21 @@ impl Turn {
         match input {
             Input::Answered(answer) => match self.phase {
                 Phase::Asking { tools } => self.answered(answer, tools),
-                Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
+                Phase::Writing | Phase::LookingBack | Phase::Working { .. } | Phase::Over => {
+                    Vec::new()
+                }
             },
             Input::ModelFailed(error) => match self.phase {
                 Phase::Asking { .. } => self.failed(&error),
-                Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
+                Phase::Writing | Phase::LookingBack | Phase::Working { .. } | Phase::Over => {
+                    Vec::new()
+                }
+            },
+            Input::Earlier(earlier) => match self.phase {
+                Phase::LookingBack => self.go_on(earlier),
+                Phase::Writing | Phase::Asking { .. } | Phase::Working { .. } | Phase::Over => {
+                    Vec::new()
+                }
             },
             Input::ToolDone { call, result, collect } => self.tool_done(call, result, collect),
             Input::Appended { entries, chain } => {
@@ -128,11 +140,25 @@ impl Turn {
         }
     }
 
-    /// A person who wrote since the last attempt is heard before the model is asked again.
+    /// What was said before the agent was called is read once, before the model is first asked.
     fn resume(&mut self) -> Vec<Effect> {
+        let fold = &self.fold;
+        let is_new = fold.model_calls == 0 && !fold.looked_back && fold.next() == Next::Ask;
+        if self.rules.looks_back && is_new && !self.chain.is_spent() {
+            self.phase = Phase::LookingBack;
+            return vec![Effect::LookBack];
+        }
+        self.go_on(None)
+    }
+
+    /// A person who wrote since the last attempt is heard before the model is asked again.
+    fn go_on(&mut self, earlier: Option<Notice>) -> Vec<Effect> {
         let asks = self.rules.resumed && self.fold.next() == Next::Ask;
-        if asks && self.fold.last_word(&self.rules.limits).is_none() && !self.chain.is_spent() {
-            return vec![self.write(Vec::new(), true)];
+        let can = self.fold.last_word(&self.rules.limits).is_none() && !self.chain.is_spent();
+        let take = asks && can;
+        let bodies: Vec<Body> = earlier.into_iter().map(Body::Earlier).collect();
+        if take || !bodies.is_empty() {
+            return vec![self.write(bodies, take)];
         }
         self.advance()
     }
@@ -198,7 +224,7 @@ impl Turn {
     fn shutdown(&mut self) -> Vec<Effect> {
         self.leaving = true;
         match self.phase {
-            Phase::Asking { .. } => self.release(Why::Handover),
+            Phase::LookingBack | Phase::Asking { .. } => self.release(Why::Handover),
             // What ran is kept: its results are appended first.
             Phase::Writing | Phase::Working { .. } | Phase::Over => Vec::new(),
         }
@@ -285,7 +311,9 @@ impl Turn {
                     ended.push(Ended { call, result, collect });
                 }
             }
-            Phase::Writing | Phase::Asking { .. } | Phase::Over => return Vec::new(),
+            Phase::Writing | Phase::LookingBack | Phase::Asking { .. } | Phase::Over => {
+                return Vec::new();
+            }
         }
         self.hand_over().into_iter().collect()
     }

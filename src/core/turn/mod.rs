@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::budget::{ChainLeft, Limits};
 use super::id::{EntryNo, ExecutionId};
 use super::message::{Answer, ModelError};
-use super::transcript::{Body, Call, Entry, Origin};
+use super::transcript::{Body, Call, Entry, Notice, Origin};
 
 pub use machine::Turn;
 
@@ -63,6 +63,8 @@ pub struct Rules {
     pub chain: ChainLeft,
     /// An earlier attempt began it, so there may be arrivals that it has not taken.
     pub resumed: bool,
+    /// The agent was just called to a place where something may have been said before.
+    pub looks_back: bool,
 }
 
 /// An entry to be appended.
@@ -91,6 +93,8 @@ pub enum Input {
         /// The execution whose completion it fetched.
         collect: Option<ExecutionId>,
     },
+    /// What was said before the agent was called; `None` where nothing was.
+    Earlier(Option<Notice>),
     /// The log has these entries now: those asked for and what was taken with them.
     Appended {
         /// As stored, in order.
@@ -111,6 +115,8 @@ pub enum Effect {
         /// `false`: one last word, no tools are declared.
         tools: bool,
     },
+    /// Read what was said before the agent was called. Ends with an `Earlier`.
+    LookBack,
     /// Run these calls, all at once. Each ends with a `ToolDone`.
     RunTools {
         /// The entry that made them.

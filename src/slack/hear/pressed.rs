@@ -4,8 +4,8 @@
 use super::super::Settings;
 use super::super::envelope::{Action, Actions, Callback, Slash};
 use super::super::order::{self, Order};
-use super::super::place::{Thread, principal};
-use super::{Ask, Asker, Heard, installation, instant, nothing};
+use super::super::place::{Thread, instant, principal};
+use super::{Ask, Asker, Heard, installation, nothing};
 use crate::core::execution::Scope;
 
 /// The button that ends one execution; its value is the execution's id.

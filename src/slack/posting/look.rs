@@ -11,7 +11,7 @@ use crate::core::limits::{
 use crate::core::time::Timestamp;
 use crate::slack::pace::Rank;
 
-const REPLIES: &str = "conversations.replies";
+pub(super) const REPLIES: &str = "conversations.replies";
 
 /// Who the bot is in its messages.
 pub(super) struct Me {

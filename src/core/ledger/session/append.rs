@@ -161,7 +161,11 @@ impl Append {
             Body::Tool { notice: Some(_), .. } => {
                 return Err(Refusal::Invalid("notices enter the log by being taken"));
             }
-            Body::Model { .. } | Body::Tool { .. } | Body::Note { .. } | Body::Closing { .. } => {}
+            Body::Earlier(_)
+            | Body::Model { .. }
+            | Body::Tool { .. }
+            | Body::Note { .. }
+            | Body::Closing { .. } => {}
         }
         let mut carries = vec![];
         if let Some(execution) = &new.collect
@@ -192,6 +196,7 @@ impl Append {
                 Body::Heard { .. }
                 | Body::Remark { .. }
                 | Body::Notice(_)
+                | Body::Earlier(_)
                 | Body::Tool { .. }
                 | Body::Note { .. }
                 | Body::Closing { .. } => 0,

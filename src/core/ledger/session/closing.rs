@@ -45,7 +45,13 @@ fn is_answered(rows: &Working, turn: &Turn) -> bool {
                 && is_silence(rows, *entry, *call)
                 && !carries_message(rows, turn)
         }
-        Some(Body::Heard { .. } | Body::Remark { .. } | Body::Notice(_) | Body::Note { .. })
+        Some(
+            Body::Heard { .. }
+            | Body::Remark { .. }
+            | Body::Notice(_)
+            | Body::Earlier(_)
+            | Body::Note { .. },
+        )
         | None => false,
     }
 }

@@ -232,6 +232,7 @@ fn tools_run(rows: &Working, turn: &Turn) -> Vec<String> {
                 Body::Heard { .. }
                 | Body::Remark { .. }
                 | Body::Notice(_)
+                | Body::Earlier(_)
                 | Body::Tool { .. }
                 | Body::Note { .. }
                 | Body::Closing { .. } => None,
@@ -239,6 +240,7 @@ fn tools_run(rows: &Working, turn: &Turn) -> Vec<String> {
             Body::Heard { .. }
             | Body::Remark { .. }
             | Body::Notice(_)
+            | Body::Earlier(_)
             | Body::Model { .. }
             | Body::Tool { .. }
             | Body::Note { .. }

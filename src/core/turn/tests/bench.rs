@@ -37,6 +37,7 @@ pub(super) fn rules(origin: Origin) -> Rules {
         limits: Limits::default(),
         chain: ChainLeft { tokens: 1_000_000, wakes: 10, spawns: 10 },
         resumed: false,
+        looks_back: false,
     }
 }
 
@@ -88,6 +89,10 @@ pub(super) struct Bench {
     pub(super) inbox: Vec<(Seq, Arrived)>,
     pub(super) arrived: Seq,
     pub(super) asked: Vec<bool>,
+    /// What was said before the agent was called.
+    pub(super) earlier: Option<String>,
+    /// How often that was read.
+    pub(super) looked_back: usize,
     pub(super) ran: Vec<(EntryNo, u32, Call)>,
     pub(super) progress: Vec<Progress>,
     pub(super) appends: Vec<(Vec<New>, bool)>,
@@ -113,6 +118,8 @@ impl Bench {
             inbox: vec![],
             arrived: 0,
             asked: vec![],
+            earlier: None,
+            looked_back: 0,
             ran: vec![],
             progress: vec![],
             appends: vec![],
@@ -212,6 +219,15 @@ impl Bench {
         }
     }
 
+    pub(super) fn look_back(&mut self) {
+        let answered = self.log.iter().any(|(_, entry)| entry.body.is_model());
+        assert!(!answered, "an answer stands before it");
+        self.looked_back += 1;
+        let nonce = Nonce::new("e1").unwrap();
+        let earlier = self.earlier.clone().map(|text| Notice { nonce, text });
+        self.step(Input::Earlier(earlier));
+    }
+
     /// Calls without a result.
     pub(super) fn open_calls(&self) -> BTreeSet<(EntryNo, u32)> {
         let mut open = BTreeSet::new();
@@ -296,6 +312,7 @@ impl Bench {
                     Err(error) => Input::ModelFailed(error),
                 });
             }
+            Effect::LookBack => self.look_back(),
             Effect::RunTools { entry, calls } => {
                 assert!(!calls.is_empty(), "a run of nothing");
                 for (call, made) in calls {

@@ -16,11 +16,13 @@ struct World {
     rules: Rules,
     answers: Vec<Answer>,
     arrivals: Vec<(usize, bool)>,
+    earlier: Option<String>,
 }
 
 impl World {
     fn bench(&self) -> Bench {
         let mut bench = Bench::new(self.rules.clone());
+        bench.earlier.clone_from(&self.earlier);
         for (n, (at, person)) in self.arrivals.iter().enumerate() {
             let text = format!("<arrival {n}>");
             let what = if *person { Arrived::Person(text) } else { Arrived::Notice(text) };
@@ -105,14 +107,17 @@ fn world() -> impl Strategy<Value = World> {
     let tokens = prop_oneof![3 => Just(100_000u64), 1 => 0u64..60];
     let chain =
         (tokens, 0u32..3).prop_map(|(tokens, wakes)| ChainLeft { tokens, wakes, spawns: 1 });
-    let rules = (any::<bool>(), limits(), chain).prop_map(|(human, limits, chain)| Rules {
+    let parts = (any::<bool>(), limits(), chain, any::<bool>());
+    let rules = parts.prop_map(|(human, limits, chain, looks_back)| Rules {
         limits,
         chain,
+        looks_back,
         ..rules(if human { Origin::Human } else { Origin::Synthetic })
     });
     let arrivals = prop::collection::vec((1usize..25, any::<bool>()), 0..8);
-    (rules, prop::collection::vec(answer(), 1..9), arrivals)
-        .prop_map(|(rules, answers, arrivals)| World { rules, answers, arrivals })
+    let earlier = prop::option::of(Just("<earlier>".to_owned()));
+    (rules, prop::collection::vec(answer(), 1..9), arrivals, earlier)
+        .prop_map(|(rules, answers, arrivals, earlier)| World { rules, answers, arrivals, earlier })
 }
 
 fn crash() -> impl Strategy<Value = Crash> {
@@ -145,6 +150,11 @@ fn check(world: &World, bench: &Bench, end: &End) -> Result<(), TestCaseError> {
         let (in_log, waiting) = (log.matches(&text).count(), left.matches(&text).count());
         prop_assert_eq!(in_log + waiting, 1, "{} {} {}", text, in_log, waiting);
     }
+
+    // What was said before stands in the log at most once, and before every answer.
+    let earlier = log.matches("<earlier>").count();
+    let expected = world.rules.looks_back && world.earlier.is_some() && !answers.is_empty();
+    prop_assert_eq!(earlier, usize::from(expected));
 
     // Posted is what has no calls beside it, in order.
     let all = posts.join("\n");
@@ -240,6 +250,7 @@ proptest! {
                         let answer = world.answer(&bench.log);
                         bench.step(Input::Answered(answer));
                     }
+                    Effect::LookBack => bench.look_back(),
                     Effect::RunTools { entry, calls } => {
                         for (call, made) in calls {
                             prop_assert!(seen.insert((entry, call)), "{} twice", made.name);

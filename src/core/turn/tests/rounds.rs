@@ -6,7 +6,7 @@ use super::bench::{Arrived, Bench, End, SILENT, calls, rules, says};
 use crate::core::message::{Answer, ModelError};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Body, Finish, Origin, Usage};
-use crate::core::turn::{Effect, Input, Progress, Why};
+use crate::core::turn::{Effect, Input, Progress, Rules, Why};
 
 fn posted(bench: &mut Bench, answers: &[Answer]) -> Vec<String> {
     match bench.play(answers) {
@@ -20,6 +20,7 @@ fn kinds(bench: &Bench) -> Vec<&'static str> {
         Body::Heard { .. } => "heard",
         Body::Remark { .. } => "remark",
         Body::Notice(_) => "notice",
+        Body::Earlier(_) => "earlier",
         Body::Model { .. } => "model",
         Body::Tool { notice: None, .. } => "tool",
         Body::Tool { notice: Some(_), .. } => "tool+notice",
@@ -257,4 +258,31 @@ fn inputs_and_effects_are_plain_data() {
         serde_json::from_str::<std::collections::VecDeque<Effect>>(&text).unwrap(),
         bench.effects
     );
+}
+
+#[test]
+fn what_was_said_before_is_read_once_and_stands_before_the_first_answer() {
+    let mut bench = Bench::new(Rules { looks_back: true, ..rules(Origin::Human) });
+    bench.earlier = Some("bob: it hangs".into());
+    assert_eq!(posted(&mut bench, &[calls(&[("look", "{}")]), says("hi")]), ["hi"]);
+    assert_eq!(kinds(&bench), ["heard", "earlier", "model", "tool", "model"]);
+    assert_eq!(bench.looked_back, 1);
+    // Nothing was said: nothing is written.
+    let mut bench = Bench::new(Rules { looks_back: true, ..rules(Origin::Human) });
+    assert_eq!(posted(&mut bench, &[says("hi")]), ["hi"]);
+    assert_eq!((kinds(&bench), bench.looked_back), (vec!["heard", "model"], 1));
+}
+
+#[test]
+fn a_turn_that_ends_while_it_looks_back_is_handed_over_and_looks_again() {
+    let mut bench = Bench::new(Rules { looks_back: true, ..rules(Origin::Human) });
+    assert_eq!(bench.effects.pop_front(), Some(Effect::LookBack));
+    bench.step(Input::Shutdown);
+    assert_eq!(bench.effects.pop_front(), Some(Effect::Release(Why::Handover)));
+    // It comes too late.
+    bench.step(Input::Earlier(None));
+    assert!(bench.effects.is_empty());
+    bench.rules.resumed = true;
+    bench.begin();
+    assert_eq!(bench.effects.pop_front(), Some(Effect::LookBack));
 }
