@@ -6,6 +6,7 @@ mod checkup;
 mod engine;
 mod live;
 mod long;
+mod people;
 mod posting;
 mod repeats;
 mod watching;

@@ -20,9 +20,9 @@ use super::patiently;
 const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
 
 /// Slack, and where a bot is set up for it.
-struct Town {
-    slack: FakeSlack,
-    place: Place,
+pub(super) struct Town {
+    pub(super) slack: FakeSlack,
+    pub(super) place: Place,
     events: u64,
 }
 
@@ -30,7 +30,7 @@ const BY_REQUESTS: &str = "ingress = \"http\"\nsigning_secret = { file = \"signi
 const BY_CONNECTIONS: &str = "ingress = \"socket\"\napp_token = { file = \"app-token\" }\n";
 
 /// A bot for this Slack; with tables of its own besides.
-fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
+fn home_by(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
     let place = place(pipes);
     let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
     let api = slack.api();
@@ -43,19 +43,28 @@ fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
     place
 }
 
+/// A bot for this Slack that is told by requests; with more in its table.
+pub(super) fn home(slack: &FakeSlack, pipes: &[&str], more: &str) -> Place {
+    home_by(slack, pipes, BY_REQUESTS, more)
+}
+
 impl Town {
+    pub(super) fn at(slack: FakeSlack, place: Place) -> Self {
+        Self { slack, place, events: 0 }
+    }
+
     async fn new(pipes: &[&str]) -> Self {
         Self::by(pipes, BY_REQUESTS).await
     }
 
     async fn by(pipes: &[&str], ingress: &str) -> Self {
         let slack = FakeSlack::start().await;
-        let place = home(&slack, pipes, ingress, "");
-        Self { slack, place, events: 0 }
+        let place = home_by(&slack, pipes, ingress, "");
+        Self::at(slack, place)
     }
 
     /// A bot that works.
-    fn bot(&self) -> Service {
+    pub(super) fn bot(&self) -> Service {
         Service::of(self.place.serve()).works()
     }
 
@@ -69,7 +78,7 @@ impl Town {
         }))
     }
 
-    fn event(&mut self, event: &Value) -> Value {
+    pub(super) fn event(&mut self, event: &Value) -> Value {
         self.events += 1;
         json!({
             "type": "event_callback", "team_id": "T1", "api_app_id": "A1",
@@ -90,7 +99,7 @@ impl Town {
 }
 
 /// As Slack does it: until it is acknowledged.
-async fn deliver(bot: &Service, event: &Value) {
+pub(super) async fn deliver(bot: &Service, event: &Value) {
     let pusher = Pusher::at(bot.address, SECRET);
     patiently(async {
         let seconds = || {
@@ -107,11 +116,11 @@ async fn deliver(bot: &Service, event: &Value) {
     .await;
 }
 
-fn ts(event: &Value) -> String {
+pub(super) fn ts(event: &Value) -> String {
     event.pointer("/event/ts").and_then(Value::as_str).unwrap().to_owned()
 }
 
-fn has(messages: &[Message], text: &str) -> bool {
+pub(super) fn has(messages: &[Message], text: &str) -> bool {
     messages.iter().any(|message| message.text.contains(text))
 }
 
@@ -129,7 +138,7 @@ fn under_way(messages: &[Message]) -> bool {
     has(messages, "started") && messages.iter().any(is_live)
 }
 
-fn bots(messages: &[Message]) -> Vec<Message> {
+pub(super) fn bots(messages: &[Message]) -> Vec<Message> {
     messages.iter().filter(|message| !message.bot_id.is_empty()).cloned().collect()
 }
 
@@ -331,8 +340,8 @@ async fn b42_b88_two_replicas_on_one_redis_answer_once_under_a_storm_and_a_kill(
     let redis = RedisServer::start(&[]);
     let store = "[store]\nkind = \"redis\"\nurl = { file = \"redis-url\" }\n";
     let slack = FakeSlack::start().await;
-    let there = home(&slack, &[], BY_REQUESTS, store);
-    let here = home(&slack, &["one"], BY_REQUESTS, store);
+    let there = home_by(&slack, &[], BY_REQUESTS, store);
+    let here = home_by(&slack, &["one"], BY_REQUESTS, store);
     let playbook = std::fs::read_to_string(here.path("playbook.toml")).unwrap();
     there.write("playbook.toml", &playbook);
     for place in [&here, &there] {
