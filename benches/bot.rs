@@ -1,7 +1,6 @@
 //! A whole bot in this process: the engine on a real launcher, with whatever store and model a
 //! bench wants. Must not know what is measured.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +19,7 @@ use dogwatch::ports::{
     Applied, Channel, ChannelError, Clock, Desk, ExitSink, Hint, Ids, Loaded, Member, Model, Post,
     Progress, Store, StoreError,
 };
+use dogwatch::slack;
 use dogwatch::store::{SystemClock, UlidIds};
 use dogwatch::tools::Wiring;
 use dogwatch::watch::{self, Timing, Watch};
@@ -131,7 +131,9 @@ impl Bot {
             clock: Arc::clone(&clock),
             ids: Arc::new(UlidIds),
             model,
-            channels: HashMap::from([(SURFACE.to_owned(), channel)]),
+            channels: [SURFACE, slack::place::SURFACE]
+                .map(|surface| (surface.to_owned(), Arc::clone(&channel)))
+                .into(),
             launcher: Arc::<Watch>::clone(&watch),
             redactor: Arc::new(Redactor::new(vec![])),
         };
@@ -184,10 +186,11 @@ impl Bot {
 
 type OnApply = Box<dyn Fn(&Change) + Send + Sync>;
 
-/// A store that shows every apply before it is done.
+/// A store that shows every apply before it is done, and after it was.
 pub(crate) struct Spy {
     pub(crate) inner: Arc<dyn Store>,
     pub(crate) on_apply: OnApply,
+    pub(crate) on_applied: OnApply,
 }
 
 impl Store for Spy {
@@ -201,7 +204,14 @@ impl Store for Spy {
 
     fn apply(&self, change: Change) -> BoxFuture<'_, Result<Applied, StoreError>> {
         (self.on_apply)(&change);
-        self.inner.apply(change)
+        async move {
+            let (shown, applied) = (change.clone(), self.inner.apply(change).await);
+            if matches!(applied, Ok(Applied::Applied | Applied::Already)) {
+                (self.on_applied)(&shown);
+            }
+            applied
+        }
+        .boxed()
     }
 
     fn members<'a>(

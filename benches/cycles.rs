@@ -37,7 +37,7 @@ impl Lab {
         let changes = Arc::<Mutex<Vec<Change>>>::default();
         let kept = Arc::clone(&changes);
         let on_apply = Box::new(move |change: &Change| kept.lock().unwrap().push(change.clone()));
-        let store = Arc::new(Spy { inner: store, on_apply });
+        let store = Arc::new(Spy { inner: store, on_apply, on_applied: Box::new(|_| {}) });
         let ids: Arc<dyn Ids> = Arc::new(UlidIds);
         let ledger = Ledger::new(store, Arc::clone(&clock), ids, Some(boot.clone()));
         Self { ledger, clock, boot, changes }

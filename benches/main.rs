@@ -15,6 +15,7 @@
     reason = "a bench fails by panicking, prints, and measures with clocks and processes of its own"
 )]
 
+mod ack;
 mod bot;
 mod cycles;
 mod figures;
@@ -26,6 +27,10 @@ mod watchers;
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/support/fake_llm.rs"]
 mod fake_llm;
+
+#[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../tests/support/slack_push.rs"]
+mod slack_push;
 
 use std::process::ExitCode;
 
@@ -78,6 +83,9 @@ fn main() -> ExitCode {
     }
     if is_wanted("cycles") {
         show(runtime.block_on(cycles::run()));
+    }
+    if is_wanted("ack") {
+        show(runtime.block_on(ack::run()));
     }
     if is_wanted("start") {
         show(runtime.block_on(start::run()));

@@ -75,6 +75,7 @@ async fn measure(store: Arc<dyn Store>, commits: Arc<dyn Fn() -> u64 + Send + Sy
                 *of_store.result.lock().unwrap() = Some((Instant::now(), at_store()));
             }
         }),
+        on_applied: Box::new(|_| {}),
     };
     let mut bot = Bot::start(Parts {
         store: Arc::new(spy),

@@ -66,10 +66,13 @@ mod armed {
     ];
 
     /// Operations that this program does not run yet, and why.
-    pub const RESTING: [(&str, &str); 3] = [
+    pub const RESTING: [(&str, &str); 6] = [
         ("Compact", "no turn asks for a summary yet"),
+        ("Confirm", "the stories are not told in Slack"),
+        ("Depart", "the stories are not told in Slack"),
         ("HomeLost", "one boot owns the store, so nobody else is buried beside it"),
         ("Renew", "one boot owns the store, so its lanes need no renewal"),
+        ("Walked", "the stories are not told in Slack"),
     ];
 
     /// Points around effects, and whose they are.

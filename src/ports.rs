@@ -1,8 +1,10 @@
 //! The traits between decisions and the world. Owns the outbound ports (`Store`, `Model`,
-//! `Channel`, `Launcher`, `Clock`, `Ids`, `Meter`) and the inbound ones (`Desk`, `ExitSink`).
+//! `Channel`, `Launcher`, `Clock`, `Ids`, `Meter`) and the inbound ones (`Desk`, `Installations`,
+//! `ExitSink`).
 //! Must not know any adapter.
 
 mod desk;
+mod installations;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,7 @@ use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
 pub use self::desk::{Command, Desk, DeskError, Done, SessionView};
+pub use self::installations::Installations;
 
 // ---------------------------------------------------------------- Store
 

@@ -79,7 +79,7 @@ pub async fn run(config: Config) -> Result<bool> {
     channels.extend(slack.as_ref().map(|slack| (place::SURFACE.to_owned(), slack.channel())));
     let engine = rooms.engine(&config, channels, Arc::<Metrics>::clone(&metrics))?;
     let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(&engine)));
-    let slack = slack.map(|slack| slack.open(&rooms, Arc::clone(&desk))).transpose()?;
+    let slack = slack.map(|slack| slack.open(&rooms, &engine)).transpose()?;
     let more = slack.as_ref().map(slack::Open::routes).unwrap_or_default();
     let slack = slack.map(Arc::new);
     let lookout = Lookout {

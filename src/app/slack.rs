@@ -11,8 +11,12 @@ use tokio_util::task::TaskTracker;
 use super::Rooms;
 use crate::config::{SlackConfig, SlackIngress, SlackMode, SlackPlace};
 use crate::core::time::Timestamp;
+use crate::engine::Engine;
+use crate::engine::desk::FrontDesk;
+use crate::engine::installations::Register;
 use crate::http::Check;
 use crate::ports::{Channel, Clock, Desk};
+use crate::slack::access::Keyring;
 use crate::slack::answer::Teller;
 use crate::slack::checkup::{self, Finding};
 use crate::slack::posting::Posting;
@@ -26,6 +30,7 @@ use crate::store::SystemClock;
 /// What posts, before there is an engine to post for.
 pub(crate) struct Slack {
     settings: Settings,
+    keyring: Arc<Keyring>,
     web: Arc<Web>,
     posting: Arc<Posting>,
 }
@@ -35,6 +40,7 @@ pub(crate) struct Open {
     reception: Arc<Reception>,
     web: Arc<Web>,
     posting: Arc<Posting>,
+    engine: Arc<Engine>,
     desk: Arc<dyn Desk>,
     /// Where events come by connections.
     socket: Option<Arc<Socket>>,
@@ -82,8 +88,10 @@ impl Slack {
     pub(crate) fn new(config: &SlackConfig, rooms: &Rooms) -> Result<Self> {
         let settings = settings(config);
         let web = Arc::new(Web::new(&settings.api, Arc::clone(&rooms.clock))?);
-        let posting = Posting::new(&settings, Arc::clone(&web), Arc::clone(&rooms.clock));
-        Ok(Self { settings, web, posting: Arc::new(posting) })
+        let keyring = Keyring::of(&settings);
+        let posting =
+            Posting::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&rooms.clock));
+        Ok(Self { settings, keyring, web, posting: Arc::new(posting) })
     }
 
     /// For the engine.
@@ -92,12 +100,14 @@ impl Slack {
     }
 
     /// What comes is taken from now on, also before anything has begun: it is only written down.
-    pub(crate) fn open(self, rooms: &Rooms, desk: Arc<dyn Desk>) -> Result<Open> {
-        let Self { settings, web, posting } = self;
+    pub(crate) fn open(self, rooms: &Rooms, engine: &Arc<Engine>) -> Result<Open> {
+        let Self { settings, keyring, web, posting } = self;
+        let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(engine)));
+        keyring.bind(Arc::new(Register(Arc::clone(engine.ledger()))));
         let clock = Arc::clone(&rooms.clock);
-        let teller = Teller::new(&settings, Arc::clone(&web), Arc::clone(&clock))?;
+        let teller = Teller::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock))?;
         let answers: Arc<dyn Answerer> = Arc::new(teller);
-        let reach = Reach { desk: Arc::clone(&desk), answers, clock: Arc::clone(&clock) };
+        let reach = Reach { desk: Arc::clone(&desk), keyring, answers, clock: Arc::clone(&clock) };
         let ingress = settings.ingress.clone();
         let reception = Reception::new(settings, reach);
         let socket = match ingress {
@@ -113,14 +123,18 @@ impl Slack {
             }
         };
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
-        Ok(Open { reception, web, posting, desk, socket, clock, ending, tasks })
+        let engine = Arc::clone(engine);
+        Ok(Open { reception, web, posting, engine, desk, socket, clock, ending, tasks })
     }
 }
 
 impl Open {
     /// Says who it is, opens connections, and shows what runs.
     pub(crate) fn begin(&self) {
-        let Self { reception, web, posting, desk, socket, clock, ending, tasks } = self;
+        let Self { reception, web, posting, engine, desk, socket, clock, ending, tasks } = self;
+        engine.attend_installations();
+        let (mending, mended, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
+        tasks.spawn(async move { mending.mend(&mended, until).await });
         tasks.spawn(posting.tell(ending.clone()));
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));

@@ -29,7 +29,8 @@ impl Indexes {
     /// Each difference that is still there when it is looked at alone, in words.
     pub(super) async fn compare(mut self, store: &dyn Store) -> Result<Vec<String>> {
         let shared = [Index::Ready, Index::Due, Index::Outbox, Index::Relay, Index::Nodes];
-        for index in shared.into_iter().chain([Index::Expire]) {
+        let shared = shared.into_iter().chain([Index::Installations]);
+        for index in shared.chain([Index::Expire]) {
             self.0.entry(index).or_default();
         }
         let mut faults = vec![];

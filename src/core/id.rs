@@ -87,6 +87,8 @@ macro_rules! text_id {
 text_id! {
     /// One conversation lane, such as `console/main`.
     SessionId = "session id";
+    /// Where somebody let the bot in, such as `slack/T1`: its sessions are those below it.
+    InstallationId = "installation id";
     /// One run of a process: fresh at every start.
     BootId = "boot id";
     /// A spool directory, kept in it: the home of work that survives the bot.

@@ -21,6 +21,9 @@ pub const BACK_SPREAD_MS: u64 = 1_000;
 pub const CLOCK_SHIFT_MS: u64 = 1_000;
 /// An answer to "what time is it" that took longer says nothing.
 pub const CLOCK_ANSWER_MS_MAX: u64 = 1_000;
+/// Sessions of an installation that is gone that are stopped before it is written down how far that
+/// is.
+pub const LEAVING_PAGE: usize = 64;
 /// How often what no event woke is looked for.
 pub const SWEEP_MS: u64 = 5_000;
 /// When rows past their retention that are still held are looked at again.

@@ -7,6 +7,7 @@ pub mod time;
 
 pub mod arrival;
 pub mod execution;
+pub mod installation;
 pub mod message;
 pub mod output;
 pub mod transcript;

@@ -106,6 +106,11 @@ impl Ledger {
         Self { meter, ..self }
     }
 
+    /// This boot holds the whole store alone.
+    pub const fn is_sole(&self) -> bool {
+        self.sole_boot.is_some()
+    }
+
     /// The store, for reading.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store

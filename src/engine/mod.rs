@@ -6,6 +6,7 @@ pub mod ledger;
 
 mod effects;
 pub mod home;
+pub mod installations;
 mod kept;
 mod lanes;
 mod log;
@@ -122,7 +123,7 @@ pub struct Ports {
 /// The engine. Cheap to share; all its tasks end when it is shut down.
 pub struct Engine {
     settings: Settings,
-    ledger: Ledger,
+    ledger: Arc<Ledger>,
     ports: Ports,
     meter: Arc<dyn Meter>,
     home: Home,
@@ -167,7 +168,7 @@ impl Engine {
         let boot = Mutex::new(settings.boot.clone());
         Arc::new(Self {
             settings,
-            ledger,
+            ledger: Arc::new(ledger),
             ports,
             meter,
             home,
@@ -204,7 +205,7 @@ impl Engine {
     }
 
     /// The ledger, for reading and for commands.
-    pub fn ledger(&self) -> &Ledger {
+    pub const fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 

@@ -173,7 +173,8 @@ fn swept_at(engine: &Engine, index: &Index) -> Timestamp {
         | Index::Wish(_)
         | Index::Outbox
         | Index::Relay
-        | Index::Nodes => SWEEP_MS,
+        | Index::Nodes
+        | Index::Installations => SWEEP_MS,
     };
     engine.ports.clock.now().plus_ms(again_ms)
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use reqwest::{Client, Url};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::Settings;
+use super::access::Keyring;
 use super::reception::{Answerer, Whom};
 use super::web::{Web, WebError, is_here};
 use crate::core::limits::{SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_TOLD_MAX};
@@ -22,7 +21,7 @@ const HOOKS: [&str; 2] = ["hooks.slack.com", "hooks.slack-gov.com"];
 /// Tells people by Slack's Web API, or at the address that came with what they pressed.
 pub struct Teller {
     web: Arc<Web>,
-    token: SecretString,
+    keyring: Arc<Keyring>,
     http: Client,
     clock: Arc<dyn Clock>,
     /// In tests Slack is on this machine.
@@ -33,19 +32,17 @@ pub struct Teller {
 impl Teller {
     /// Does not connect.
     pub fn new(
-        settings: &Settings,
+        keyring: Arc<Keyring>,
         web: Arc<Web>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, WebError> {
-        let api = Url::parse(&settings.api).map_err(|_| WebError::Api)?;
-        let here = is_here(&api);
+        let here = web.is_here();
         let http = Client::builder()
             .connect_timeout(Duration::from_millis(SLACK_CONNECT_MS))
             .redirect(reqwest::redirect::Policy::none());
         let http = if here { http.no_proxy() } else { http };
         let http = http.build().map_err(|error| WebError::Client(error.to_string()))?;
-        let token = settings.bot_token.clone();
-        Ok(Self { web, token, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX) })
+        Ok(Self { web, keyring, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX) })
     }
 
     fn seat(&self) -> Option<SemaphorePermit<'_>> {
@@ -91,7 +88,14 @@ impl Answerer for Teller {
             {
                 fields.insert("thread_ts".to_owned(), json!(whom.thread.root()));
             }
-            if let Err(error) = self.web.call(&self.token, "chat.postEphemeral", &body).await {
+            let token = match self.keyring.token(whom.thread.installation()).await {
+                Ok(token) => token,
+                Err(error) => {
+                    tracing::warn!(%error, "a person was not answered");
+                    return;
+                }
+            };
+            if let Err(error) = self.web.call(&token, "chat.postEphemeral", &body).await {
                 tracing::warn!(%error, "a person was not answered");
             }
         })

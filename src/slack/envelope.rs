@@ -63,6 +63,9 @@ pub struct Callback {
     /// The same in every repeat.
     #[serde(deserialize_with = "lenient")]
     pub event_id: Option<String>,
+    /// When it happened, in seconds.
+    #[serde(deserialize_with = "lenient")]
+    pub event_time: Option<u64>,
     /// Somebody from elsewhere may be in the channel.
     #[serde(deserialize_with = "lenient")]
     pub is_ext_shared_channel: Option<bool>,

@@ -12,6 +12,7 @@ use super::place::{PlaceError, Thread, principal};
 use super::{Hearing, Mode, Settings, plain};
 use crate::core::arrival::{Incoming, What};
 use crate::core::id::{DedupeKey, Principal};
+use crate::core::installation::Departure;
 use crate::core::time::Timestamp;
 
 pub use self::pressed::{CANCEL, STOP, STOP_ALL};
@@ -36,6 +37,14 @@ impl Who {
         };
         Some(Self { user: word("user_id")?, bot: word("bot_id"), app: word("app_id") })
     }
+}
+
+/// The enterprise or team that a token is of, by the answer of `auth.test`.
+pub fn home_of(answer: &Value) -> Option<String> {
+    let word = |key: &str| answer.get(key).and_then(Value::as_str).filter(|id| !id.is_empty());
+    let enterprise = answer.get("is_enterprise_install").and_then(Value::as_bool) == Some(true);
+    let id = if enterprise { word("enterprise_id") } else { None };
+    id.or_else(|| word("team_id")).map(str::to_owned)
 }
 
 /// What an envelope means.
@@ -104,12 +113,17 @@ pub struct Asker {
 }
 
 /// Something about the installation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// The app was taken out of the workspace.
-    Uninstalled,
-    /// The bot's token is void.
-    Revoked,
+    /// It has ended.
+    Departed {
+        /// Which, where Slack says so.
+        installation: Option<String>,
+        /// Why.
+        why: Departure,
+        /// When, at the latest, by Slack's clock.
+        at: Option<Timestamp>,
+    },
     /// Slack holds events back for a minute.
     RateLimited,
 }
@@ -139,17 +153,24 @@ fn event(callback: &Callback, who: Option<&Who>, settings: &Settings) -> Heard {
             None => Heard::Unready,
         },
         Some("agent_session_stopped") => pressed::native_stop(callback, settings),
-        Some("app_uninstalled") => Heard::Lifecycle(Lifecycle::Uninstalled),
+        Some("app_uninstalled") => departed(callback, Departure::Uninstalled),
         Some("tokens_revoked") => {
             let ours = |user: &String| who.is_none_or(|who| who.user == *user);
             if event.tokens.bot.iter().any(ours) {
-                Heard::Lifecycle(Lifecycle::Revoked)
+                departed(callback, Departure::Revoked)
             } else {
                 nothing("the tokens of others are void")
             }
         }
         Some(_) | None => nothing("nothing is done with this sort of event"),
     }
+}
+
+fn departed(callback: &Callback, why: Departure) -> Heard {
+    // Slack counts whole seconds.
+    let at = |seconds: u64| Timestamp::from_ms(seconds.saturating_mul(1_000).saturating_add(999));
+    let installation = installation(callback).map(str::to_owned);
+    Heard::Lifecycle(Lifecycle::Departed { installation, why, at: callback.event_time.map(at) })
 }
 
 /// For which installation it is: never the outer team, which may be another company's in a shared

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::board::{Board, Told};
+use super::access::Keyring;
 use super::pace::Pace;
 use super::place::Thread;
 use super::web::{CallError, Web};
@@ -30,7 +30,7 @@ const TOOL_CHARS_MAX: usize = 40;
 
 /// The statuses of all threads.
 pub(super) struct Live {
-    token: SecretString,
+    keyring: Arc<Keyring>,
     web: Arc<Web>,
     clock: Arc<dyn Clock>,
     pace: Arc<Mutex<Pace>>,
@@ -39,9 +39,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(token: SecretString, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(keyring: Arc<Keyring>, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
         let (pace, board, stirred) = (Arc::default(), Mutex::default(), Notify::new());
-        Self { token, web, clock, pace, board, stirred }
+        Self { keyring, web, clock, pace, board, stirred }
     }
 
     /// Keeping this pace, which others keep as well.
@@ -130,7 +130,12 @@ impl Live {
             "thread_ts": thread.root(),
             "status": status.as_deref().unwrap_or_default(),
         });
-        let answered = self.web.call(&self.token, SET, &body).await;
+        let Ok(token) = self.keyring.token(thread.installation()).await else {
+            // Where nobody can speak, nothing is shown.
+            self.board().told(&thread, self.clock.now(), (status, Told::NotHere));
+            return;
+        };
+        let answered = self.web.call(&token, SET, &body).await;
         let now = self.clock.now();
         let told = match answered {
             Ok(_) => Told::Shown,

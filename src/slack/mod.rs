@@ -16,6 +16,7 @@ mod pace;
 mod text;
 mod verdict;
 
+pub mod access;
 pub mod answer;
 pub mod checkup;
 pub mod posting;

@@ -14,14 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use self::kept::Kept;
 use self::look::Me;
-use super::Settings;
+use super::access::Keyring;
 use super::card::Rendered;
 use super::live::Live;
 use super::pace::{Pace, Pass, Rank};
@@ -50,7 +49,7 @@ type Sent = BTreeMap<String, String>;
 
 /// Posts into threads, and shows there what a turn does.
 pub struct Posting {
-    token: SecretString,
+    keyring: Arc<Keyring>,
     web: Arc<Web>,
     clock: Arc<dyn Clock>,
     pace: Arc<Mutex<Pace>>,
@@ -61,13 +60,12 @@ pub struct Posting {
 
 impl Posting {
     /// Calls nobody yet.
-    pub fn new(settings: &Settings, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
-        let token = settings.bot_token.clone();
+    pub fn new(keyring: Arc<Keyring>, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
         let pace = Arc::new(Mutex::new(Pace::default()));
-        let live = Live::new(token.clone(), Arc::clone(&web), Arc::clone(&clock));
+        let live = Live::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock));
         let live = Arc::new(live.paced(Arc::clone(&pace)));
         let (kept, me) = (Mutex::default(), OnceCell::new());
-        Self { token, web, clock, pace, live, kept, me }
+        Self { keyring, web, clock, pace, live, kept, me }
     }
 
     /// Shows what turns do, until `ending`; then takes away what it shows, and is over soon after.
@@ -279,8 +277,10 @@ impl Try<'_> {
     async fn call(&self, method: &'static str, rank: Rank, body: &Value) -> Result<Value, Stop> {
         loop {
             self.pass(method, rank).await?;
-            let Posting { web, token, .. } = self.posting;
-            let answered = self.in_time(method, web.call(token, method, body)).await;
+            let Posting { web, keyring, .. } = self.posting;
+            let token = keyring.token(self.thread.installation()).await;
+            let token = token.map_err(|error| Stop::Over(error.for_post()))?;
+            let answered = self.in_time(method, web.call(&token, method, body)).await;
             match answered {
                 Err(CallError::Limited { after_ms, .. }) => {
                     let now = self.posting.clock.now();

@@ -5,6 +5,8 @@
 //! What is not acknowledged comes again: Slack repeats an event three times, and the desk knows it
 //! by its names. So an outage of a minute costs nothing but the minute.
 
+mod standing;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,21 +14,20 @@ use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot, watch};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::standing::Standing;
+use super::access::Keyring;
 use super::envelope::{Envelope, Kind};
 use super::guard::{Bots, Commands};
-use super::hear::{Ask, Asker, Heard, Lifecycle, Said, Who, hear};
+use super::hear::{Ask, Asker, Heard, Said, hear};
 use super::order::{self, Order};
 use super::place::Thread;
 use super::plain::escaped;
-use super::web::Web;
 use super::{Ingress, Settings};
 use crate::core::id::{IdError, PressId, StopId};
 use crate::core::limits::{
-    SLACK_ACK_MS, SLACK_IN_HAND_MAX, SLACK_RETRIES_MAX, SLACK_SOCKET_LEAVE_MS, SLACK_WHO_FIRST_MS,
-    SLACK_WHO_MS_MAX,
+    SLACK_ACK_MS, SLACK_IN_HAND_MAX, SLACK_RETRIES_MAX, SLACK_SOCKET_LEAVE_MS, SLACK_WHO_MS_MAX,
 };
 use crate::core::time::Timestamp;
 use crate::ports::{Clock, Command, Desk, DeskError};
@@ -57,6 +58,8 @@ pub struct Whom {
 pub struct Reach {
     /// The one way in.
     pub desk: Arc<dyn Desk>,
+    /// With which token Slack is asked, and what is known of installations.
+    pub keyring: Arc<Keyring>,
     /// For answers to commands.
     pub answers: Arc<dyn Answerer>,
     /// Time.
@@ -102,15 +105,6 @@ pub struct Health {
     pub what: String,
 }
 
-/// What is known of the bot's place in Slack.
-#[derive(Debug, Clone, Default)]
-struct Standing {
-    who: Option<Who>,
-    trouble: Option<String>,
-    /// The installation is gone.
-    gone: bool,
-}
-
 /// An answer on its way to a person.
 enum Answer {
     Tell(Whom, String),
@@ -148,51 +142,6 @@ impl Reception {
             bots: Mutex::default(),
             doubted_at: AtomicU64::new(0),
         })
-    }
-
-    /// This is the bot.
-    pub fn introduce(&self, who: Who) {
-        self.standing.send_modify(|standing| {
-            standing.who = Some(who);
-            if !standing.gone {
-                standing.trouble = None;
-            }
-        });
-    }
-
-    /// Asks Slack who the bot is, until it says so.
-    pub async fn learn(&self, web: &Web, ending: CancellationToken) {
-        let clock = &self.reach.clock;
-        let mut wait_ms = SLACK_WHO_FIRST_MS;
-        let ask = async {
-            loop {
-                let what = match web.call(&self.settings.bot_token, "auth.test", &json!({})).await {
-                    Ok(answer) => match Who::of(&answer) {
-                        Some(who) => return self.introduce(who),
-                        None => "Slack does not say who the bot is".to_owned(),
-                    },
-                    Err(error) => error.to_string(),
-                };
-                tracing::warn!(slack.error = %what, "the bot does not know yet who it is");
-                self.standing.send_modify(|standing| standing.trouble = Some(what));
-                clock.sleep_until(clock.now().plus_ms(wait_ms)).await;
-                wait_ms = (wait_ms * 2).min(SLACK_WHO_MS_MAX);
-            }
-        };
-        // Nothing is lost by not knowing.
-        let _ = ending.run_until_cancelled(ask).await;
-    }
-
-    /// Does the bot know who it is, and may it speak?
-    pub fn health(&self) -> Health {
-        let standing = self.standing.borrow();
-        let ok = standing.who.is_some() && !standing.gone;
-        let what = match (&standing.trouble, ok) {
-            (Some(trouble), _) => trouble.clone(),
-            (None, true) => "Slack knows the bot".to_owned(),
-            (None, false) => "the bot does not know yet who it is in Slack".to_owned(),
-        };
-        Health { ok, what }
     }
 
     /// Signs requests, where events come by them.
@@ -278,16 +227,16 @@ impl Reception {
         let Delivery { envelope, attempt, .. } = delivery;
         let heard = hear(&envelope, self.standing.borrow().who.as_ref(), &self.settings);
         match heard {
-            Heard::Say(said) => self.say(*said, attempt).await,
-            Heard::Command(ask) => self.ask(*ask, attempt, false).await,
-            Heard::Press(ask) => self.ask(*ask, attempt, true).await,
+            Heard::Say(said) => match self.closed(&said.thread).await {
+                Some(reply) => (reply, None),
+                None => self.say(*said, attempt).await,
+            },
+            Heard::Command(ask) => self.ask_where_open(*ask, attempt, false).await,
+            Heard::Press(ask) => self.ask_where_open(*ask, attempt, true).await,
             Heard::Challenge(challenge) => {
                 (Reply { body: Some(json!({ "challenge": challenge })), ..Reply::TAKEN }, None)
             }
-            Heard::Lifecycle(lifecycle) => {
-                self.live(lifecycle);
-                (Reply::TAKEN, None)
-            }
+            Heard::Lifecycle(lifecycle) => (self.live(lifecycle).await, None),
             Heard::Nothing { why } => {
                 let kind = envelope.word();
                 if matches!(envelope.kind, Kind::Unknown(_)) {
@@ -374,20 +323,20 @@ impl Reception {
         Ok(order::done(order, &desk.command(&session, &by.by, command).await?))
     }
 
-    fn live(&self, lifecycle: Lifecycle) {
-        let trouble = match lifecycle {
-            Lifecycle::RateLimited => {
-                tracing::warn!("Slack holds events back: too many within the hour");
-                return;
-            }
-            Lifecycle::Uninstalled => "the app was removed from the workspace; install it again",
-            Lifecycle::Revoked => "the bot's token is void; install the app again",
+    async fn ask_where_open(
+        &self,
+        ask: Ask,
+        attempt: u32,
+        pressed: bool,
+    ) -> (Reply, Option<Answer>) {
+        let closed = match &ask.from {
+            Some(asker) => self.closed(&asker.thread).await,
+            None => None,
         };
-        tracing::error!(slack.trouble = trouble, "the bot can no longer speak in Slack");
-        self.standing.send_modify(|standing| {
-            standing.gone = true;
-            standing.trouble = Some(trouble.to_owned());
-        });
+        match closed {
+            Some(reply) => (reply, None),
+            None => self.ask(ask, attempt, pressed).await,
+        }
     }
 }
 

@@ -98,6 +98,11 @@ impl Web {
         Ok(Self { http, api, clock })
     }
 
+    /// Is Slack on this machine? It is in tests.
+    pub(super) fn is_here(&self) -> bool {
+        is_here(&self.api)
+    }
+
     /// Asks once. `body` is an object; the answer is Slack's, with `ok: true`.
     ///
     /// # Errors

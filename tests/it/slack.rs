@@ -4,6 +4,7 @@
 
 mod checkup;
 mod engine;
+mod gone;
 mod live;
 mod long;
 mod people;
@@ -26,7 +27,7 @@ use crate::support::fake_slack::{FakeSlack, Message};
 use crate::support::manual_clock::ManualClock;
 
 /// Only to fail a test that hangs.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 async fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_elapsed| panic!("it hangs"))

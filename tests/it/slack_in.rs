@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dogwatch::ports::Clock;
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::envelope::Envelope;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Delivery, Reach, Reception, Reply};
@@ -87,6 +88,7 @@ impl Front {
     fn with(settings: Settings, clock: ManualClock, before: Arc<dyn Clock>) -> Self {
         let (desk, answers) = (TestDesk::default(), Answers::default());
         let reach = Reach {
+            keyring: Keyring::of(&settings),
             desk: Arc::new(desk.clone()),
             answers: Arc::new(answers.clone()),
             clock: before,

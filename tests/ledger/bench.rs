@@ -29,7 +29,7 @@ use serde_json::json;
 
 /// Rows of one session, and of nodes.
 pub(super) struct Bench {
-    rows: BTreeMap<Aggregate, Snapshot>,
+    pub(super) rows: BTreeMap<Aggregate, Snapshot>,
     pub(super) now: Timestamp,
     pub(super) sole_boot: Option<BootId>,
     pub(super) allowance: Allowance,

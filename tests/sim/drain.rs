@@ -180,6 +180,8 @@ impl World {
                         let forget = Forget { session, keys: vec![member.key] };
                         done += self.run(node, &forget).unwrap();
                     }
+                    // None is told of in the simulator.
+                    Aggregate::Installation(_) => {}
                     Aggregate::Node(boot) => {
                         let boot = boot.clone();
                         done += usize::from(self.run(node, &ForgetNode { boot }).unwrap());

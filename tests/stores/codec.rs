@@ -32,10 +32,11 @@ fn kind(row: &Row) -> &'static str {
         Row::Chain(_) => "chain",
         Row::Item(_) => "item",
         Row::Beat(_) => "beat",
+        Row::Installation(_) => "installation",
     }
 }
 
-const KINDS: usize = 16;
+const KINDS: usize = 17;
 
 #[test]
 fn today_s_code_reads_what_version_1_wrote() {

@@ -8,9 +8,10 @@ use dogwatch::core::execution::{
     Notify, Outcome, PostSort, State, Status,
 };
 use dogwatch::core::id::{
-    BootId, ClaimId, ExecutionId, ItemId, LeaseId, Nonce, PressId, Principal, SpoolId, StopId,
-    SupersessionKey,
+    BootId, ClaimId, ExecutionId, ItemId, LeaseId, Nonce, PressId, Principal, SessionId, SpoolId,
+    StopId, SupersessionKey,
 };
+use dogwatch::core::installation::{Departure, Installation, Leaving, Presence};
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live, Recent,
@@ -55,6 +56,7 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("chain", Row::Chain(chain())),
         ("beat", Row::Beat(beat(None))),
         ("beat_buried", Row::Beat(beat(Some(at(9))))),
+        ("installation_gone", Row::Installation(gone())),
     ];
     all.extend(arrivals());
     all.extend(turns());
@@ -120,6 +122,16 @@ fn start_key() -> StartKey {
 
 fn chain() -> Chain {
     Chain { no: 2, opened_at: at(0), wakes: 49, tokens: 1_999_000, spawns: 99 }
+}
+
+fn gone() -> Installation {
+    let leaving = Leaving { source_at: at(8), upto: Some(id!(SessionId, "slack/T1/C1/1.1")) };
+    Installation {
+        presence: Presence::Gone { why: Departure::Uninstalled, noted_at: at(9) },
+        since: at(1),
+        departures: 1,
+        leaving: Some(leaving),
+    }
 }
 
 fn beat(buried_at: Option<Timestamp>) -> Beat {

@@ -197,6 +197,14 @@ impl Place {
         // Between its fork and its exec a script still looks like the shim that starts it.
         all.iter().filter(|pid| !all.contains(&process::parent(**pid))).copied().collect()
     }
+
+    /// A shim of it was told "go": its script runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.shims().iter().any(|pid| {
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            children.is_ok_and(|pids| !pids.is_empty())
+        })
+    }
 }
 
 impl Drop for Place {

@@ -150,6 +150,7 @@ fn of_row(before: Option<&Row>, after: &Row, opened: Option<Timestamp>, facts: &
             | Row::Dedupe(_)
             | Row::Chain(_)
             | Row::Beat(_)
+            | Row::Installation(_)
             | Row::Arrival(_)
             | Row::Turn(_)
             | Row::Execution(_)

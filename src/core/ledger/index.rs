@@ -30,6 +30,8 @@ pub enum Index {
     Expire,
     /// Nodes that are not buried, by their last beat.
     Nodes,
+    /// Installations with which something is to be done, by when.
+    Installations,
 }
 
 impl fmt::Display for Index {
@@ -45,6 +47,7 @@ impl fmt::Display for Index {
             Self::Relay => f.write_str("relay"),
             Self::Expire => f.write_str("expire"),
             Self::Nodes => f.write_str("nodes"),
+            Self::Installations => f.write_str("installations"),
         }
     }
 }
@@ -59,6 +62,7 @@ impl Index {
             "relay" => Self::Relay,
             "expire" => Self::Expire,
             "nodes" => Self::Nodes,
+            "installations" => Self::Installations,
             _ => {
                 let (list, home) = text.split_once('/')?;
                 let home = match home.split_once('/')? {
@@ -96,6 +100,10 @@ pub fn index_of(_key: &Key, row: &Row) -> Vec<(Index, u64)> {
             Some(at) => expire(at, RETENTION_MS),
             None => vec![(Index::Nodes, beat.at.as_ms())],
         },
+        Row::Installation(installation) => {
+            let due = installation.due_at();
+            due.map(|at| (Index::Installations, at.as_ms())).into_iter().collect()
+        }
         Row::Inbox(_)
         | Row::Live(_)
         | Row::Recent(_)

@@ -7,14 +7,16 @@ use serde::{Deserialize, Serialize};
 use smol_str::{SmolStr, format_smolstr};
 
 use crate::core::id::{
-    BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, ItemId, Seq, SessionId, SupersessionKey,
-    TurnNo,
+    BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, InstallationId, ItemId, Seq, SessionId,
+    SupersessionKey, TurnNo,
 };
 
 /// A set of rows under one revision; it changes alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregate {
+    /// One place where the bot was let in.
+    Installation(InstallationId),
     /// One running process.
     Node(BootId),
     /// One conversation lane.
@@ -26,13 +28,14 @@ impl Aggregate {
     pub const fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(id) => Some(id),
-            Self::Node(_) => None,
+            Self::Installation(_) | Self::Node(_) => None,
         }
     }
 
     /// Reads what `Display` wrote. Lets a store keep it as one text.
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('/')? {
+            ("installation", rest) => InstallationId::new(rest).ok().map(Self::Installation),
             ("node", rest) => BootId::new(rest).ok().map(Self::Node),
             ("session", rest) => SessionId::new(rest).ok().map(Self::Session),
             _ => None,
@@ -43,6 +46,7 @@ impl Aggregate {
 impl fmt::Display for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Installation(id) => write!(f, "installation/{id}"),
             Self::Node(id) => write!(f, "node/{id}"),
             Self::Session(id) => write!(f, "session/{id}"),
         }
@@ -123,6 +127,11 @@ impl Key {
     /// The one row of a node.
     pub fn beat() -> Self {
         Self(SmolStr::new_static("n"))
+    }
+
+    /// The one row of an installation.
+    pub fn installation() -> Self {
+        Self(SmolStr::new_static("installation"))
     }
 
     /// A key as a store kept it.

@@ -11,6 +11,7 @@ pub mod working;
 pub mod session;
 
 pub mod audit;
+pub mod installation;
 pub mod node;
 
 pub use fact::Fact;

@@ -12,6 +12,7 @@ use crate::core::id::{
     BootId, ChainNo, ClaimId, EntryNo, ExecutionId, Fence, Generation, ItemId, LeaseId, Principal,
     Seq, SpoolId, StopId, TurnNo,
 };
+use crate::core::installation::Installation;
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
 
@@ -429,4 +430,5 @@ rows! {
     Chain(Chain),
     Item(Item),
     Beat(Beat),
+    Installation(Installation),
 }

@@ -317,7 +317,7 @@ fn b54_a_bot_that_does_not_know_itself_hears_nothing() {
     }
     // What is none of its posts in any case is judged all the same.
     let uninstalled = callback(&json!({ "type": "app_uninstalled" }));
-    let wanted = Heard::Lifecycle(Lifecycle::Uninstalled);
+    let wanted = Heard::Lifecycle(departed(Departure::Uninstalled));
     assert_eq!(hear(&Envelope::of(uninstalled), None, &all), wanted);
 }
 
@@ -425,13 +425,17 @@ fn a_command_is_for_the_bot_itself() {
     assert_eq!(heard(&message(&fields)), heard(&mention(&fields)));
 }
 
+fn departed(why: Departure) -> Lifecycle {
+    Lifecycle::Departed { installation: Some("T1".into()), why, at: None }
+}
+
 #[test]
 fn what_happens_to_the_installation_is_told() {
     for (event, wanted) in [
-        (json!({ "type": "app_uninstalled" }), Lifecycle::Uninstalled),
-        (json!({ "type": "tokens_revoked", "tokens": { "bot": ["UBOT"] } }), Lifecycle::Revoked),
+        (json!({ "type": "app_uninstalled" }), Departure::Uninstalled),
+        (json!({ "type": "tokens_revoked", "tokens": { "bot": ["UBOT"] } }), Departure::Revoked),
     ] {
-        assert_eq!(heard(&event), Heard::Lifecycle(wanted));
+        assert_eq!(heard(&event), Heard::Lifecycle(departed(wanted)));
     }
     let others = json!({ "type": "tokens_revoked", "tokens": { "oauth": ["U7"], "bot": ["U9"] } });
     why(heard(&others));

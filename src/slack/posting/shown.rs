@@ -82,7 +82,9 @@ impl Posting {
         }
         let body =
             json!({ "channel": channel, "ts": ts, "text": drawn.text, "blocks": drawn.blocks });
-        let answered = self.web.call(&self.token, UPDATE, &body).await;
+        let token = self.keyring.token(thread.installation()).await;
+        let token = token.map_err(|error| Late::Failed(error.for_post()))?;
+        let answered = self.web.call(&token, UPDATE, &body).await;
         match answered.map_err(stop) {
             Ok(_) => Ok(()),
             // Somebody deleted it: there is nothing to keep true.

@@ -7,7 +7,7 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
 use super::patiently;
-use super::whole::{Town, bots, deliver, has, home, ts};
+use super::whole::{BY_REQUESTS, Town, bots, deliver, has, home, ts};
 use crate::support::fake_llm::{FakeLlm, Gate, Reply, Seen};
 use crate::support::fake_slack::{FakeSlack, Message};
 use crate::support::process;
@@ -28,8 +28,8 @@ impl Street {
     async fn new(slack: &str) -> Self {
         let (fake, llm) = (FakeSlack::start().await, FakeLlm::start().await);
         fake.room("D1", |room| room.is_member = true);
-        let place = home(&fake, &[], slack);
-        let street = Self { town: Town::at(fake, place), llm };
+        let place = home(&fake, &[], BY_REQUESTS, slack);
+        let street = Self { town: Town { slack: fake, place, events: 0 }, llm };
         street.model();
         street
     }
@@ -354,7 +354,7 @@ async fn b96_messages_of_one_thread_at_two_replicas_have_each_their_own_answer()
     let redis = RedisServer::start(&[]);
     let store = "[store]\nkind = \"redis\"\nurl = { file = \"redis-url\" }\n";
     let mut street = Street::new(store).await;
-    let there = home(&street.town.slack, &[], store);
+    let there = home(&street.town.slack, &[], BY_REQUESTS, store);
     let config = std::fs::read_to_string(street.town.place.path("dogwatch.toml")).unwrap();
     there.write("dogwatch.toml", &config);
     for place in [&street.town.place, &there] {

@@ -2,6 +2,7 @@
 
 use dogwatch::core::limits::{SLACK_MENDED_MS, SLACK_PACE_MS};
 use dogwatch::ports::Clock;
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::web::Web;
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -238,7 +239,7 @@ async fn nobody_there_is_tried_again_and_silence_is_unknown() {
     drop(listener);
     let clock: Arc<dyn Clock> = Arc::new(stand.clock.clone());
     let web = Arc::new(Web::new(&api, Arc::clone(&clock)).unwrap());
-    let nowhere = Posting::new(&stand.slack.settings(), web, clock);
+    let nowhere = Posting::new(Keyring::of(&stand.slack.settings()), web, clock);
     let what = format!("{:?}", patiently(nowhere.post(post(&stand.root, "x"))).await);
     assert!(what.contains("Retry") && what.contains("no connection"), "{what}");
     assert_eq!(stand.thread().len(), 0);

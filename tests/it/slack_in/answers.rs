@@ -8,6 +8,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use dogwatch::core::limits::SLACK_WHO_FIRST_MS;
 use dogwatch::slack::Settings;
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::answer::Teller;
 use dogwatch::slack::place::Thread;
 use dogwatch::slack::reception::{Answerer, Whom};
@@ -52,7 +53,7 @@ fn teller(api: &str) -> Teller {
     let clock = Arc::new(ManualClock::new());
     let settings = Settings { api: api.to_owned(), ..settings() };
     let web = Arc::new(Web::new(api, clock.clone()).unwrap());
-    Teller::new(&settings, web, clock).unwrap()
+    Teller::new(Keyring::of(&settings), web, clock).unwrap()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use dogwatch::core::installation::Departure;
 use dogwatch::slack::envelope::{Envelope, Frame, Kind, Reason};
 use dogwatch::slack::hear::{Heard, Lifecycle, Who, hear};
 use dogwatch::slack::{Mode, Settings};
@@ -136,7 +137,8 @@ fn what_is_known_of_single_recordings() {
     let raw = of("events/tokens_revoked_2.json").unwrap();
     let revoked = Who { user: "UXXXXXXXX".into(), ..bot() };
     let heard = hear(&Envelope::of(raw), Some(&revoked), &nobody);
-    assert_eq!(heard, Heard::Lifecycle(Lifecycle::Revoked));
+    let Heard::Lifecycle(Lifecycle::Departed { why, at, .. }) = heard else { panic!("{heard:?}") };
+    assert_eq!((why, at.is_some()), (Departure::Revoked, true));
 }
 
 #[test]

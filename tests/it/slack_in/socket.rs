@@ -8,6 +8,7 @@ use dogwatch::core::limits::{
     SLACK_SOCKET_HELLO_MS, SLACK_SOCKET_PING_MS, SLACK_SOCKET_STEADY_MS,
 };
 use dogwatch::ports::Clock;
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::reception;
 use dogwatch::slack::reception::{Health, Reception};
 use dogwatch::slack::socket::{Reach, Socket};
@@ -52,6 +53,7 @@ impl Bot {
         let settings = Settings { api: slack.api(), ingress, ..settings() };
         let web = Arc::new(Web::new(&settings.api, Arc::clone(&clock_port)).unwrap());
         let reach = reception::Reach {
+            keyring: Keyring::of(&settings),
             desk: Arc::new(desk.clone()),
             answers: Arc::new(answers.clone()),
             clock: Arc::new(front.clone()),

@@ -26,6 +26,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode, header};
 use dogwatch::ports::Clock;
+use dogwatch::slack::access::Keyring;
 use dogwatch::slack::posting::Posting;
 use dogwatch::slack::web::Web;
 use dogwatch::slack::{Ingress, Mode, Settings};
@@ -199,7 +200,7 @@ impl FakeSlack {
         // Another test of this process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let web = Arc::new(Web::new(&self.api(), Arc::clone(&clock)).unwrap());
-        Posting::new(&self.settings(), web, clock)
+        Posting::new(Keyring::of(&self.settings()), web, clock)
     }
 
     // ------------------------------------------------------------ what it does

@@ -139,7 +139,8 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             | Row::Dedupe(_)
             | Row::Chain(_)
             | Row::Item(_)
-            | Row::Beat(_),
+            | Row::Beat(_)
+            | Row::Installation(_),
         )
         | None => false,
     }
@@ -204,7 +205,8 @@ impl Retire {
                 | Row::Dedupe(_)
                 | Row::Chain(_)
                 | Row::Item(_)
-                | Row::Beat(_) => return None,
+                | Row::Beat(_)
+                | Row::Installation(_) => return None,
             }
         }
         Some(Self { session: session.clone(), last: last.clone(), head: head? })
