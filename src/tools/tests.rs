@@ -341,6 +341,21 @@ fn peer_d02_results_of_calls_that_worked() {
 }
 
 #[test]
+fn b40_work_of_others_is_named_with_its_owner() {
+    let ours = execution("auto-notify-watc-0001", State::Running);
+    let mut theirs = execution("auto-notify-watc-0002", State::Running);
+    theirs.owner = Principal::new("slack/T1/U2").unwrap();
+    let listed = watch::listed(&[ours, theirs.clone()], &[], Timestamp::from_ms(62_000));
+    let owners: Vec<_> = listed["watchers"].as_array().unwrap().iter().collect();
+    let owners: Vec<_> = owners.into_iter().map(|row| row["owner"].as_str().unwrap()).collect();
+    assert_eq!(owners, ["ada", "slack/T1/U2"]);
+    insta::assert_json_snapshot!(json!({
+        "cancel": watch::foreign(&theirs.owner).to_result(),
+        "key": trigger::refused(&Refusal::Foreign(theirs.owner)).to_result(),
+    }));
+}
+
+#[test]
 fn b11_what_was_not_done_is_never_told_as_done() {
     let refusals = [
         Refusal::Stopped,

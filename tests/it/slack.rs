@@ -8,6 +8,7 @@ mod engine;
 mod gone;
 mod live;
 mod long;
+mod people;
 mod posting;
 mod repeats;
 mod watching;

@@ -1,7 +1,7 @@
 //! Several people in one session: whose arrivals a turn takes, and whose work it may end.
 
 use dogwatch::core::arrival::{Standing, What};
-use dogwatch::core::execution::{CancelledBy, Scope, State, Status};
+use dogwatch::core::execution::{CancelledBy, Fate, Scope, State, Status};
 use dogwatch::core::id::{ExecutionId, PressId, Principal};
 use dogwatch::core::ledger::Refusal;
 use dogwatch::core::ledger::session::{Accepted, Behalf, Cancel, CancelAnswer, Token};
@@ -150,6 +150,29 @@ fn b40_what_is_not_shared_is_taken_with_nobody_elses() {
     let token = bench.turn_of_now("a");
     assert_eq!(names(&bench, &token), ["bob"]);
     assert!(bench.inbox().people.is_empty());
+}
+
+#[test]
+fn what_only_rides_comes_to_its_person_also_where_all_is_shared_by_now() {
+    let mut bench = Bench::new();
+    let id = watcher_of(&mut bench, "ann", false, &Wish::default());
+    cancel(&mut bench, &id, pressed_by("ann")).unwrap();
+    bench.complete(&id, &outcome(Status::Cancelled, "cancelled")).unwrap();
+    says(&mut bench, "bob", true);
+    bench.turn_of_now("a");
+    assert_eq!(bench.fate(&id), Standing::Pending);
+    says(&mut bench, "ann", true);
+    let token = bench.turn_of_now("a");
+    assert_eq!(bench.fate(&id), Standing::Settled { fate: Fate::Acked, turn: token.turn });
+    // And what its person fetches by name.
+    let id = watcher_of(&mut bench, "ann", false, &Wish::default());
+    says(&mut bench, "ann", true);
+    let token = bench.claim("a");
+    cancel(&mut bench, &id, in_turn(&token)).unwrap();
+    bench.complete(&id, &outcome(Status::Cancelled, "cancelled")).unwrap();
+    let entry = bench.ask(&token, &["cancel"]);
+    bench.append(&token, vec![result(entry, 0, Some(&id))], true).unwrap();
+    assert_eq!(bench.fate(&id), Standing::Offered(token.turn));
 }
 
 #[test]

@@ -384,7 +384,6 @@ impl Step<'_> {
         let row = get::<Turn>(self.rows, &Key::turn(turn)).unwrap();
         let strange = arrival.principal != row.principal;
         assert!(!strange || (arrival.shared && row.shared), "a turn took a stranger's arrival");
-        assert!(arrival.shared || !row.shared, "a shared turn took what nobody shares");
         let known = row.people().any(|one| *one == arrival.principal);
         assert!(known, "{} is not one of the turn's people", arrival.principal);
         if strange {
@@ -394,7 +393,11 @@ impl Step<'_> {
         let before = inbox.and_then(|m| m.before.as_ref()).and_then(Inbox::of);
         let mut rides =
             before.into_iter().flat_map(|inbox| inbox.people.iter().chain(&inbox.notices));
-        if rides.any(|unread| unread.seq == arrival.seq && !unread.wakes) {
+        let rode = rides.any(|unread| unread.seq == arrival.seq && !unread.wakes);
+        let fetched = row.carried.iter().any(|one| one.seq == arrival.seq && one.collect);
+        let fits = arrival.shared || !row.shared || (!strange && (rode || fetched));
+        assert!(fits, "a shared turn took what nobody shares");
+        if rode {
             self.facts.reach.count("a rider taken");
         }
     }

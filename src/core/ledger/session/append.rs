@@ -258,7 +258,7 @@ fn collect(rows: &mut Working, turn: &mut Turn, execution: &ExecutionId) -> Opti
     }
     let arrival = rows.edit::<Arrival>(&Key::arrival(seq))?;
     let whose = Whose::of(turn);
-    let is_own = whose.takes(&arrival.principal, arrival.shared);
+    let is_own = whose.takes(&arrival.principal, arrival.shared, false);
     if arrival.standing != Standing::Pending || !is_own || !whose.has_room_for(&arrival.principal) {
         return None;
     }

@@ -65,7 +65,7 @@ pub(super) fn first(inbox: &Inbox) -> Selection {
 }
 
 /// Whose arrivals a turn takes: its principal's; or, where the first was shared, everything that
-/// is shared. What is not shared is never taken together with another person's.
+/// is shared. What asks for an answer and is not shared never stands beside another person's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whose<'a> {
     principal: &'a Principal,
@@ -78,8 +78,11 @@ impl<'a> Whose<'a> {
         Self { principal: &turn.principal, shared: turn.shared, others: &turn.others }
     }
 
-    pub(super) fn takes(&self, principal: &Principal, shared: bool) -> bool {
-        if self.shared { shared } else { principal == self.principal }
+    /// What only rides may come to its person's turn in any case: it asks for nothing, and would
+    /// else wait for ever where everything is shared by now.
+    pub(super) fn takes(&self, principal: &Principal, shared: bool, wakes: bool) -> bool {
+        let own = principal == self.principal;
+        if self.shared { shared || (own && !wakes) } else { own }
     }
 
     /// With this person in it, is it a turn of no more people than one may have?
@@ -103,7 +106,7 @@ pub(super) fn more<'a>(inbox: &'a Inbox, whose: Whose<'a>, room: usize) -> Selec
     let mut bytes = 0_usize;
     let mut people: BTreeSet<&Principal> = whose.others.iter().chain([whose.principal]).collect();
     let mut choose = |list: &'a [Unread], max: usize| -> Vec<Unread> {
-        let takes = |unread: &&Unread| whose.takes(&unread.principal, unread.shared);
+        let takes = |unread: &&Unread| whose.takes(&unread.principal, unread.shared, unread.wakes);
         let open =
             list.iter().take_while(|unread| !unread.solo && (!unread.wakes || takes(unread)));
         open.filter(takes)
