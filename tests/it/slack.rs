@@ -5,6 +5,7 @@
 mod checkup;
 mod engine;
 mod gone;
+mod install;
 mod live;
 mod long;
 mod posting;
