@@ -21,7 +21,7 @@ use dogwatch::slack::access::Keyring;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Answerer, Reach, Reception, Whom};
 use dogwatch::slack::routes::routes;
-use dogwatch::slack::{API, Ingress, Mode, Settings};
+use dogwatch::slack::{API, Credentials, Ingress, Mode, Settings};
 use dogwatch::store::{self, Sqlite};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -169,7 +169,7 @@ pub(crate) async fn run() -> Vec<Line> {
     .await;
     let settings = Settings {
         api: API.to_owned(),
-        bot_token: "xoxb-1".to_owned().into(),
+        credentials: Credentials::Token("xoxb-1".to_owned().into()),
         ingress: Ingress::Http { signing_secret: SECRET.to_owned().into() },
         hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
@@ -177,7 +177,7 @@ pub(crate) async fn run() -> Vec<Line> {
         guests: vec![],
     };
     let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(&bot.desk.0)));
-    let (keyring, answers) = (Keyring::of(&settings), Arc::new(Nobody));
+    let (keyring, answers) = (Keyring::of(&settings).unwrap(), Arc::new(Nobody));
     let reception = Reception::new(settings, Reach { desk, keyring, answers, clock });
     reception.introduce(Who { user: "UBOT".into(), bot: Some("BBOT".into()), app: None });
     let ours = Arc::new(Pusher::to(routes(reception), SECRET).await);

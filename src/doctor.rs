@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use crate::config::{self, Config, ModelConfig};
 use crate::core::message::{Message, Request};
+use crate::engine::installations;
 use crate::ports::Model;
+use crate::slack::checkup::Kept;
 use crate::store::redis::health::Verdict;
 use crate::store::{Chosen, Redis};
 use crate::{app, audit, watch};
@@ -121,7 +123,8 @@ pub async fn run(file: Option<&Path>) -> Checkup {
 
 async fn slack(checkup: &mut Checkup, config: &Config) {
     let Some(slack) = &config.slack else { return };
-    match app::slack::looked_at(slack).await {
+    let kept = kept(config).await.unwrap_or_default();
+    match app::slack::looked_at(slack, &kept).await {
         Ok(findings) => {
             for finding in findings {
                 let grade = if finding.ok { Grade::Ok } else { Grade::Failed };
@@ -130,6 +133,17 @@ async fn slack(checkup: &mut Checkup, config: &Config) {
         }
         Err(error) => checkup.add("slack", Grade::Failed, format!("{error:#}"), None),
     }
+}
+
+/// What the store keeps of installations; nothing where it cannot be read, which is said elsewhere.
+async fn kept(config: &Config) -> Option<Kept> {
+    let choice = app::store_choice(config).ok()?;
+    if choice.file().is_some_and(|file| !file.exists()) {
+        return None;
+    }
+    let store = Chosen::look(&choice).ok()?.rows();
+    let all = installations::all(&*store).await.ok()?;
+    Some(Kept { all, now: store.now().await.ok()? })
 }
 
 fn directories(checkup: &mut Checkup, config: &Config) {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Rooms;
-use crate::config::{SlackConfig, SlackIngress, SlackMode, SlackPlace};
+use crate::config::{SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace};
 use crate::core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::desk::FrontDesk;
@@ -18,13 +18,15 @@ use crate::http::Check;
 use crate::ports::{Channel, Clock, Desk};
 use crate::slack::access::Keyring;
 use crate::slack::answer::Teller;
-use crate::slack::checkup::{self, Finding};
+use crate::slack::checkup::{self, Finding, Kept};
+use crate::slack::oauth::{self, Installing};
 use crate::slack::posting::Posting;
 use crate::slack::reception::{Answerer, Reach, Reception};
+use crate::slack::rotation::Rotation;
 use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
-use crate::slack::{Hearing, Ingress, Mode, Settings, routes};
+use crate::slack::{Credentials, Hearing, Ingress, Mode, OAuth, Settings, routes};
 use crate::store::SystemClock;
 
 /// What posts, before there is an engine to post for.
@@ -44,6 +46,8 @@ pub(crate) struct Open {
     desk: Arc<dyn Desk>,
     /// Where events come by connections.
     socket: Option<Arc<Socket>>,
+    /// Where people install the app.
+    oauth: Option<(Arc<Rotation>, Arc<Installing>)>,
     clock: Arc<dyn Clock>,
     ending: CancellationToken,
     tasks: TaskTracker,
@@ -60,7 +64,17 @@ fn settings(config: &SlackConfig) -> Settings {
     };
     Settings {
         api: config.api.clone(),
-        bot_token: config.bot_token.clone(),
+        credentials: match &config.credentials {
+            SlackCredentials::Token(token) => Credentials::Token(token.clone()),
+            SlackCredentials::OAuth { client_id, client_secret, redirect_url, seal_key } => {
+                Credentials::OAuth(OAuth {
+                    client_id: client_id.clone(),
+                    client_secret: client_secret.clone(),
+                    redirect_url: redirect_url.clone(),
+                    seal_key: seal_key.clone(),
+                })
+            }
+        },
         ingress: match &config.ingress {
             SlackIngress::Socket { app_token, connections } => {
                 Ingress::Socket { app_token: app_token.clone(), connections: *connections }
@@ -77,10 +91,10 @@ fn settings(config: &SlackConfig) -> Settings {
 }
 
 /// What `dogwatch doctor` says of it.
-pub(crate) async fn looked_at(config: &SlackConfig) -> Result<Vec<Finding>> {
+pub(crate) async fn looked_at(config: &SlackConfig, kept: &Kept) -> Result<Vec<Finding>> {
     let settings = settings(config);
     let clock = Arc::new(SystemClock::from_store(Timestamp::ZERO));
-    Ok(checkup::look(&settings, &Web::new(&settings.api, clock)?).await)
+    Ok(checkup::look(&settings, &Web::new(&settings.api, clock)?, kept).await)
 }
 
 impl Slack {
@@ -88,7 +102,7 @@ impl Slack {
     pub(crate) fn new(config: &SlackConfig, rooms: &Rooms) -> Result<Self> {
         let settings = settings(config);
         let web = Arc::new(Web::new(&settings.api, Arc::clone(&rooms.clock))?);
-        let keyring = Keyring::of(&settings);
+        let keyring = Keyring::of(&settings)?;
         let posting =
             Posting::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&rooms.clock));
         Ok(Self { settings, keyring, web, posting: Arc::new(posting) })
@@ -103,11 +117,29 @@ impl Slack {
     pub(crate) fn open(self, rooms: &Rooms, engine: &Arc<Engine>) -> Result<Open> {
         let Self { settings, keyring, web, posting } = self;
         let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(engine)));
-        keyring.bind(Arc::new(Register(Arc::clone(engine.ledger()))));
+        keyring.bind(Arc::new(Register::of(engine)));
         let clock = Arc::clone(&rooms.clock);
         let teller = Teller::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock))?;
         let answers: Arc<dyn Answerer> = Arc::new(teller);
-        let reach = Reach { desk: Arc::clone(&desk), keyring, answers, clock: Arc::clone(&clock) };
+        let reach = Reach {
+            desk: Arc::clone(&desk),
+            keyring: Arc::clone(&keyring),
+            answers,
+            clock: Arc::clone(&clock),
+        };
+        let oauth = match &settings.credentials {
+            Credentials::Token(_) => None,
+            Credentials::OAuth(oauth) => Some(oauth.clone()),
+        };
+        let rotation = oauth.clone().map(|oauth| {
+            let (keyring, web) = (Arc::clone(&keyring), Arc::clone(&web));
+            let (clock, ids) = (Arc::clone(&clock), Arc::clone(&rooms.ids));
+            Arc::new(Rotation { oauth, keyring, web, clock, ids })
+        });
+        let installing = oauth.map(|oauth| {
+            let (keyring, web) = (Arc::clone(&keyring), Arc::clone(&web));
+            Arc::new(Installing { oauth, keyring, web, clock: Arc::clone(&clock) })
+        });
         let ingress = settings.ingress.clone();
         let reception = Reception::new(settings, reach);
         let socket = match ingress {
@@ -122,16 +154,22 @@ impl Slack {
                 Some(Arc::new(Socket::new(app_token, connections, reach)))
             }
         };
+        let oauth = rotation.zip(installing);
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
         let engine = Arc::clone(engine);
-        Ok(Open { reception, web, posting, engine, desk, socket, clock, ending, tasks })
+        Ok(Open { reception, web, posting, engine, desk, socket, oauth, clock, ending, tasks })
     }
 }
 
 impl Open {
     /// Says who it is, opens connections, and shows what runs.
     pub(crate) fn begin(&self) {
-        let Self { reception, web, posting, engine, desk, socket, clock, ending, tasks } = self;
+        let Self { reception, web, posting, engine, desk, socket, oauth, clock, ending, tasks } =
+            self;
+        if let Some((rotation, _)) = oauth {
+            // It hears what is due from the beginning.
+            tasks.spawn(Arc::clone(rotation).run(ending.clone()));
+        }
         engine.attend_installations();
         let (mending, mended, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
         tasks.spawn(async move { mending.mend(&mended, until).await });
@@ -152,10 +190,14 @@ impl Open {
 
     /// For the server, where events come by requests.
     pub(crate) fn routes(&self) -> Router {
+        let installs = match &self.oauth {
+            Some((_, installing)) => oauth::routes(Arc::clone(installing)),
+            None => Router::new(),
+        };
         if self.socket.is_some() {
-            return Router::new();
+            return installs;
         }
-        routes::routes(Arc::clone(&self.reception))
+        installs.merge(routes::routes(Arc::clone(&self.reception)))
     }
 
     /// For readiness.

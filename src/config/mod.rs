@@ -227,8 +227,8 @@ pub struct SlackPlace {
 pub struct SlackConfig {
     /// Everything before the name of a method; https, or this machine.
     pub api: String,
-    /// Posts and reads.
-    pub bot_token: SecretString,
+    /// Where tokens come from.
+    pub credentials: SlackCredentials,
     /// How events come.
     pub ingress: SlackIngress,
     /// How it is in direct messages, and in channels that are not in `channels`.
@@ -239,6 +239,24 @@ pub struct SlackConfig {
     pub bots: Vec<String>,
     /// People of other companies who are heard, by their ids.
     pub guests: Vec<String>,
+}
+
+/// Where Slack's tokens come from.
+#[derive(Debug, Clone)]
+pub enum SlackCredentials {
+    /// One is configured: it posts and reads.
+    Token(SecretString),
+    /// From whoever installs the app.
+    OAuth {
+        /// The app's name at Slack.
+        client_id: String,
+        /// Proves that dogwatch is the app.
+        client_secret: SecretString,
+        /// Where Slack sends people back, if the app's page names several places.
+        redirect_url: Option<String>,
+        /// Seals the tokens that are kept, if not `client_secret` does.
+        seal_key: Option<SecretString>,
+    },
 }
 
 /// How log lines look.
@@ -312,7 +330,13 @@ impl Config {
             StoreConfig::Redis { url, .. } => secrets.extend([url.clone()]),
         }
         if let Some(slack) = &self.slack {
-            secrets.push(slack.bot_token.clone());
+            match &slack.credentials {
+                SlackCredentials::Token(token) => secrets.push(token.clone()),
+                SlackCredentials::OAuth { client_secret, seal_key, .. } => {
+                    secrets.push(client_secret.clone());
+                    secrets.extend(seal_key.clone());
+                }
+            }
             secrets.push(match &slack.ingress {
                 SlackIngress::Socket { app_token, .. } => app_token.clone(),
                 SlackIngress::Http { signing_secret } => signing_secret.clone(),

@@ -248,12 +248,28 @@ impl<'de> Deserialize<'de> for RawSlackChannel {
     }
 }
 
+/// `[slack.oauth]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawSlackOAuth {
+    /// The app's name at Slack.
+    pub(super) client_id: Option<String>,
+    /// Proves that dogwatch is the app.
+    pub(super) client_secret: Option<SecretRef>,
+    /// Where Slack sends people back.
+    pub(super) redirect_url: Option<String>,
+    /// Seals the tokens that are kept.
+    pub(super) seal_key: Option<SecretRef>,
+}
+
 /// `[slack]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawSlack {
     /// Posts and reads: `xoxb-…`.
     pub(super) bot_token: Option<SecretRef>,
+    /// Instead of it: people install the app, in as many places as they like.
+    pub(super) oauth: Option<RawSlackOAuth>,
     /// How events come.
     pub(super) ingress: Option<RawSlackIngress>,
     /// Opens connections: `xapp-…`.

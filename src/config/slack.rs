@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checked::Checking;
-use super::raw::{RawRole, RawSlack, RawSlackChannel, RawSlackIngress, RawSlackMode};
+use super::raw::{
+    RawRole, RawSlack, RawSlackChannel, RawSlackIngress, RawSlackMode, RawSlackOAuth,
+};
 use super::secret::SecretRef;
-use super::{Agent, SlackConfig, SlackIngress, SlackMode, SlackPlace, agents};
+use super::{Agent, SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace, agents};
 use crate::core::nearest::echo;
 use crate::core::policy::Role;
 
+/// Where people come back to.
+const CALLBACK: &str = "/slack/oauth";
 const API: &str = "https://slack.com/api/";
 
 /// `None` where Slack is not asked for, or cannot be used as it is written.
@@ -20,7 +24,7 @@ pub(super) fn slack(
     checking: &mut Checking<'_>,
 ) -> Option<SlackConfig> {
     let raw = raw?;
-    let bot_token = token(checking, ("bot_token", "xoxb-"), raw.bot_token.as_ref());
+    let credentials = credentials(raw, checking);
     let connections = checking.whole("slack.connections", raw.connections, 2, 1..=10);
     let ingress = match raw.ingress.unwrap_or(RawSlackIngress::Socket) {
         RawSlackIngress::Socket => token(checking, ("app_token", "xapp-"), raw.app_token.as_ref())
@@ -52,12 +56,62 @@ pub(super) fn slack(
     let api = api(raw.api.as_deref(), checking);
     Some(SlackConfig {
         api,
-        bot_token: bot_token?,
+        credentials: credentials?,
         ingress: ingress?,
         place: usual.place(agents),
         channels,
         bots,
         guests,
+    })
+}
+
+/// One token, or the way to many.
+fn credentials(raw: &RawSlack, checking: &mut Checking<'_>) -> Option<SlackCredentials> {
+    match (&raw.oauth, &raw.bot_token) {
+        (None, given) => {
+            token(checking, ("bot_token", "xoxb-"), given.as_ref()).map(SlackCredentials::Token)
+        }
+        (Some(_), Some(_)) => {
+            let what = "there is [slack.oauth] as well: tokens come from there or from here";
+            let cure = "Take bot_token out, or [slack.oauth].";
+            checking.wrong("slack.bot_token", what, cure);
+            None
+        }
+        (Some(raw), None) => oauth(raw, checking),
+    }
+}
+
+fn oauth(raw: &RawSlackOAuth, checking: &mut Checking<'_>) -> Option<SlackCredentials> {
+    let client_id = checking.line("slack.oauth.client_id", raw.client_id.as_deref());
+    let cure = "Take both from the page \"Basic Information\", \"App Credentials\".";
+    if raw.client_id.is_none() {
+        checking.wrong("slack.oauth.client_id", "it is missing, and Slack needs it", cure);
+    }
+    if raw.client_secret.is_none() {
+        checking.wrong("slack.oauth.client_secret", "it is missing, and Slack needs it", cure);
+    }
+    let client_secret = raw.client_secret.as_ref();
+    let client_secret =
+        client_secret.and_then(|given| checking.secret("slack.oauth.client_secret", given));
+    let seal_key = raw.seal_key.as_ref();
+    let seal_key = seal_key.map(|given| checking.secret("slack.oauth.seal_key", given));
+    let redirect_url = checking.line("slack.oauth.redirect_url", raw.redirect_url.as_deref());
+    let fine = |url: &String| reqwest::Url::parse(url).is_ok_and(|url| url.path() == CALLBACK);
+    if redirect_url.as_ref().is_some_and(|url| !fine(url)) {
+        let what = format!("it does not end in {CALLBACK}, where dogwatch waits");
+        let cure = "Write what the app's page \"OAuth & Permissions\" has under \"Redirect URLs\".";
+        checking.wrong("slack.oauth.redirect_url", what, cure);
+    }
+    let seal_key = match seal_key {
+        Some(None) => return None,
+        Some(key) => key,
+        None => None,
+    };
+    Some(SlackCredentials::OAuth {
+        client_id: client_id?,
+        client_secret: client_secret?,
+        redirect_url,
+        seal_key,
     })
 }
 

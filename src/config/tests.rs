@@ -13,6 +13,8 @@ fn environment(name: &str) -> Option<String> {
         "OPENAI_API_KEY" => Some("sk-from-env".into()),
         "DOGWATCH_HTTP_TOKEN" => Some("http-from-env".into()),
         "SLACK_BOT_TOKEN" => Some("xoxb-from-env".into()),
+        "SLACK_CLIENT_SECRET" => Some("client-from-env".into()),
+        "SLACK_SEAL_KEY" => Some("seal-from-env".into()),
         "SLACK_APP_TOKEN" => Some("xapp-from-env".into()),
         "SLACK_SIGNING_SECRET" => Some("signing-from-env".into()),
         "GATEWAY_KEY" => Some("gateway-from-env".into()),
@@ -114,6 +116,8 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
     let written: toml::Table = agent.parse().unwrap();
     assert_eq!(missing(&schema()["agents/*.toml"], &written), Vec::<String>::new());
 
+    // One of the two ways to tokens.
+    let text = text.replace("bot_token = { env = \"SLACK_BOT_TOKEN\" }\n", "");
     let files = Files::new(&text.replace("kind = \"scripted\"", "kind = \"openai\""))
         .with("agents/dogwatch.toml", &agent);
     let config = files.load().unwrap_or_else(|error| panic!("{error}"));
@@ -121,7 +125,14 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
     let held: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
     assert_eq!(
         held,
-        ["http-from-env", "sk-from-env", "gateway-from-env", "xoxb-from-env", "xapp-from-env"]
+        [
+            "http-from-env",
+            "sk-from-env",
+            "gateway-from-env",
+            "client-from-env",
+            "seal-from-env",
+            "xapp-from-env"
+        ]
     );
     assert_eq!(config.data_dir, Path::new("/var/lib/dogwatch"));
     assert!(!format!("{config:?}").contains("from-env"));
@@ -169,6 +180,7 @@ fn slack_is_off_without_its_table_and_says_what_it_needs() {
         (format!("{app}connections = 11\n"), "Allowed: 1 to 10."),
         (format!("{app}api = \"http://slack.example.com/api/\"\n"), "cannot be there"),
         ("app_token = { env = \"SLACK_BOT_TOKEN\" }\n".into(), "does not begin with xapp-"),
+        (format!("{app}[slack.oauth]\nclient_id = \"1.2\"\n"), "slack.bot_token: there is"),
     ] {
         let errors = errors(&format!("{config}{mistake}"));
         assert!(errors.contains(said), "{said}: {errors}");

@@ -3,7 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::id::SessionId;
+use super::id::{LeaseId, SessionId};
+use super::limits::REFRESH_AHEAD_MS_MAX;
 use super::time::Timestamp;
 
 /// Why an installation ended.
@@ -61,6 +62,8 @@ pub struct Installation {
     pub departures: u64,
     /// Its work is yet to be stopped.
     pub leaving: Option<Leaving>,
+    /// What was granted; nothing where its token is configured.
+    pub grant: Option<Grant>,
 }
 
 impl Installation {
@@ -73,10 +76,90 @@ impl Installation {
     }
 
     /// When something is to be done about it by itself.
-    pub const fn due_at(&self) -> Option<Timestamp> {
-        match &self.leaving {
-            Some(_) => Some(self.since),
-            None => None,
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match (&self.leaving, &self.presence) {
+            (Some(_), _) => Some(self.since),
+            (None, Presence::Gone { .. }) => None,
+            (None, Presence::Here) => self.grant.as_ref()?.refresh.as_ref()?.due_at(),
         }
     }
 }
+
+/// What a surface granted: who the bot is there, and its tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// How people call the place.
+    pub name: String,
+    /// The bot's user there.
+    pub user: String,
+    /// The bot there.
+    pub bot: Option<String>,
+    /// The app.
+    pub app: Option<String>,
+    /// What it may do, with commas between.
+    pub scopes: String,
+    /// Its tokens, sealed by the surface.
+    pub sealed: String,
+    /// Where they end.
+    pub refresh: Option<Refresh>,
+}
+
+/// Tokens that end are changed for new ones before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refresh {
+    /// When they end.
+    pub expires_at: Timestamp,
+    /// When they are changed.
+    pub at: Timestamp,
+    /// Who is at it, and until when nobody else is.
+    pub lease: Option<(LeaseId, Timestamp)>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// They cannot be changed any more; why.
+    pub void: Option<String>,
+}
+
+impl Refresh {
+    /// Of tokens that were got now and end after so long. The earlier half of their life is theirs,
+    /// and of a long one all but the last [`REFRESH_AHEAD_MS_MAX`].
+    pub fn new(now: Timestamp, life_ms: u64) -> Self {
+        let ahead_ms = (life_ms / 2).min(REFRESH_AHEAD_MS_MAX);
+        let at = now.plus_ms(life_ms.saturating_sub(ahead_ms));
+        Self { expires_at: now.plus_ms(life_ms), at, lease: None, failures: 0, void: None }
+    }
+
+    /// When somebody is to look at it.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        match (&self.void, &self.lease) {
+            (Some(_), _) => None,
+            (None, Some((_, until))) => Some(*until),
+            (None, None) => Some(self.at),
+        }
+    }
+}
+
+/// What becomes of a way to an installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redeemed {
+    /// It was begun, and ends now.
+    Fresh,
+    /// It has ended before.
+    Used,
+    /// It was not begun, or too long ago.
+    Unknown,
+}
+
+/// A way to an installation that somebody has begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// By what it is known.
+    pub hash: String,
+    /// When it was begun.
+    pub at: Timestamp,
+    /// It has ended.
+    pub used: bool,
+}
+
+/// All of them, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitations(pub Vec<Invitation>);

@@ -24,6 +24,20 @@ pub const CLOCK_ANSWER_MS_MAX: u64 = 1_000;
 /// Sessions of an installation that is gone that are stopped before it is written down how far that
 /// is.
 pub const LEAVING_PAGE: usize = 64;
+/// Installations that are told to be due before whoever hears it lags.
+pub const INSTALLATIONS_KEPT_MAX: usize = 64;
+/// A way to an installation that somebody has begun is open for so long.
+pub const INVITATION_MS: u64 = 600_000;
+/// Such ways that are remembered; the oldest goes.
+pub const INVITATIONS_MAX: usize = 128;
+/// Tokens are changed for new ones so long before they end, at the most.
+pub const REFRESH_AHEAD_MS_MAX: u64 = 7_200_000;
+/// Whoever changes tokens is alone with it for so long.
+pub const REFRESH_LEASE_MS: u64 = 30_000;
+/// First wait after tokens could not be changed; it doubles.
+pub const REFRESH_AGAIN_FIRST_MS: u64 = 5_000;
+/// Longest such wait.
+pub const REFRESH_AGAIN_MS_MAX: u64 = 300_000;
 /// How often what no event woke is looked for.
 pub const SWEEP_MS: u64 = 5_000;
 /// When rows past their retention that are still held are looked at again.

@@ -9,25 +9,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::broadcast;
 
 use super::{Engine, Ledger, LedgerError, watcher};
 use crate::core::execution::Scope;
-use crate::core::id::{InstallationId, Principal, SessionId, StopId};
-use crate::core::installation::{Departure, Installation, Leaving};
-use crate::core::ledger::installation::{Confirm, Depart, Departed, Walked};
+use crate::core::id::{InstallationId, LeaseId, Principal, SessionId, StopId};
+use crate::core::installation::{Departure, Grant, Installation, Leaving, Redeemed};
+use crate::core::ledger::installation::{
+    Change, Confirm, Depart, Departed, Install, Introduce, Invite, LeaseRefresh, Redeem, Refreshed,
+    Walked,
+};
 use crate::core::ledger::row::{Head, Inbox, Live, RowType};
 use crate::core::ledger::session::Stop;
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
 use crate::core::limits::LEAVING_PAGE;
 use crate::core::time::Timestamp;
-use crate::ports::{DeskError, Installations, StoreError};
+use crate::ports::{DeskError, Installations, Store, StoreError};
 
 /// What is kept of installations, by the ledger.
-pub struct Register(pub Arc<Ledger>);
+pub struct Register {
+    ledger: Arc<Ledger>,
+    due: broadcast::Sender<InstallationId>,
+}
 
 impl Register {
+    /// Of this engine, without holding on to it.
+    pub fn of(engine: &Engine) -> Self {
+        Self { ledger: Arc::clone(&engine.ledger), due: engine.due_installations.clone() }
+    }
+
     async fn run<O: Operation + Sync>(&self, operation: O) -> Result<O::Output, DeskError> {
-        self.0.run(&operation).await.map_err(|error| away(&error))
+        self.ledger.run(&operation).await.map_err(|error| away(&error))
+    }
+
+    /// The same; `None` where the ledger refuses it.
+    async fn ask<O: Operation + Sync>(&self, operation: O) -> Result<Option<O::Output>, DeskError> {
+        match self.ledger.run(&operation).await {
+            Ok(output) => Ok(Some(output)),
+            Err(error) if error.refusal().is_some() => Ok(None),
+            Err(error) => Err(away(&error)),
+        }
     }
 }
 
@@ -41,7 +62,7 @@ impl Installations for Register {
         installation: &'a InstallationId,
     ) -> BoxFuture<'a, Result<Option<Installation>, DeskError>> {
         async move {
-            let found = find(&self.0, installation).await;
+            let found = find(&self.ledger, installation).await;
             found.map_err(|error| DeskError::Away(error.to_string()))
         }
         .boxed()
@@ -63,6 +84,63 @@ impl Installations for Register {
     ) -> BoxFuture<'a, Result<Departed, DeskError>> {
         self.run(Depart { installation: installation.clone(), why, source_at }).boxed()
     }
+
+    fn all(&self) -> BoxFuture<'_, Result<Vec<(InstallationId, Installation)>, DeskError>> {
+        async move {
+            let all = all(&**self.ledger.store()).await;
+            all.map_err(|error| DeskError::Away(error.to_string()))
+        }
+        .boxed()
+    }
+
+    fn install<'a>(
+        &'a self,
+        installation: &'a InstallationId,
+        grant: Grant,
+    ) -> BoxFuture<'a, Result<bool, DeskError>> {
+        self.run(Install { installation: installation.clone(), grant }).boxed()
+    }
+
+    fn introduce<'a>(
+        &'a self,
+        installation: &'a InstallationId,
+        bot: &'a str,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        self.run(Introduce { installation: installation.clone(), bot: bot.to_owned() }).boxed()
+    }
+
+    fn invite<'a>(&'a self, hash: &'a str) -> BoxFuture<'a, Result<(), DeskError>> {
+        self.run(Invite { hash: hash.to_owned() }).boxed()
+    }
+
+    fn redeem<'a>(&'a self, hash: &'a str) -> BoxFuture<'a, Result<Redeemed, DeskError>> {
+        self.run(Redeem { hash: hash.to_owned() }).boxed()
+    }
+
+    fn due(&self) -> broadcast::Receiver<InstallationId> {
+        self.due.subscribe()
+    }
+
+    fn lease_refresh<'a>(
+        &'a self,
+        installation: &'a InstallationId,
+        lease: &'a LeaseId,
+    ) -> BoxFuture<'a, Result<Option<String>, DeskError>> {
+        let (installation, lease) = (installation.clone(), lease.clone());
+        self.ask(LeaseRefresh { installation, lease }).boxed()
+    }
+
+    fn refreshed<'a>(
+        &'a self,
+        installation: &'a InstallationId,
+        (lease, of): (&'a LeaseId, &'a str),
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<bool, DeskError>> {
+        let (installation, lease) = (installation.clone(), lease.clone());
+        let (of, change) = (of.to_owned(), change.clone());
+        let refreshed = Refreshed { installation, lease, of, change };
+        async move { Ok(self.ask(refreshed).await?.is_some()) }.boxed()
+    }
 }
 
 /// What this node kept of it is the truth only where nobody else writes.
@@ -78,6 +156,25 @@ async fn find(
     }
     let rows = ledger.store().load(&aggregate, &keys).await?.rows;
     Ok(rows.iter().flatten().next().and_then(Installation::of).cloned())
+}
+
+/// All installations of a store, for readiness and `doctor`.
+pub async fn all(store: &dyn Store) -> Result<Vec<(InstallationId, Installation)>, StoreError> {
+    let (mut found, mut after) = (vec![], None);
+    loop {
+        let page = store.aggregates(after.as_ref(), LEAVING_PAGE).await?;
+        for aggregate in &page {
+            // They come first of all.
+            let Aggregate::Installation(id) = aggregate else { return Ok(found) };
+            let rows = store.load(aggregate, &[Key::installation()]).await?.rows;
+            let row = rows.iter().flatten().next().and_then(Installation::of).cloned();
+            found.extend(row.map(|one| (id.clone(), one)));
+        }
+        if page.len() < LEAVING_PAGE {
+            return Ok(found);
+        }
+        after = page.into_iter().next_back();
+    }
 }
 
 impl Engine {
@@ -137,7 +234,11 @@ async fn walk(engine: &Engine, id: &InstallationId) -> Result<(), LedgerError> {
     let mut stopped = 0;
     loop {
         let Some(found) = find(&engine.ledger, id).await? else { return Ok(()) };
-        let Some(leaving) = &found.leaving else { return Ok(()) };
+        let Some(leaving) = &found.leaving else {
+            // Nobody listening is no error: it stays due.
+            let _listeners = engine.due_installations.send(id.clone());
+            return Ok(());
+        };
         let (sessions, last) = page(engine, id, leaving.upto.as_ref()).await?;
         for session in &sessions {
             if is_idle(engine, session).await? {

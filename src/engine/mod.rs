@@ -28,9 +28,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::core::budget::Limits;
 use crate::core::execution::{Address, Home};
-use crate::core::id::{BootId, SessionId};
+use crate::core::id::{BootId, InstallationId, SessionId};
 use crate::core::ledger::session::Allowance;
-use crate::core::limits::STIRS_KEPT_MAX;
+use crate::core::limits::{INSTALLATIONS_KEPT_MAX, STIRS_KEPT_MAX};
 use crate::core::redact::Redactor;
 use crate::ports::{Channel, Clock, Ids, Launcher, Meter, Model, Store};
 use crate::tools::Wiring;
@@ -144,6 +144,8 @@ pub struct Engine {
     elsewhere: Mutex<HashMap<String, outbox::Elsewhere>>,
     /// An execution of this session was let run or ended.
     stirs: tokio::sync::broadcast::Sender<SessionId>,
+    /// Installations whose tokens are to be changed.
+    due_installations: tokio::sync::broadcast::Sender<InstallationId>,
     /// How often the store came back after it had been away.
     back: tokio::sync::watch::Sender<u64>,
 }
@@ -181,6 +183,7 @@ impl Engine {
             delivering: Mutex::new(HashSet::new()),
             elsewhere: Mutex::new(HashMap::new()),
             stirs: tokio::sync::broadcast::channel(STIRS_KEPT_MAX).0,
+            due_installations: tokio::sync::broadcast::channel(INSTALLATIONS_KEPT_MAX).0,
             back: tokio::sync::watch::Sender::new(0),
         })
     }

@@ -68,7 +68,7 @@ async fn forget(engine: &Arc<Engine>, member: &Member) {
     let forgotten = match &member.aggregate {
         Aggregate::Session(session) => forget_row(engine, session, &member.key).await,
         // An installation is remembered.
-        Aggregate::Installation(_) => Ok(()),
+        Aggregate::Installer | Aggregate::Installation(_) => Ok(()),
         Aggregate::Node(boot) => {
             engine.ledger.run(&ForgetNode { boot: boot.clone() }).await.map(|_| ())
         }

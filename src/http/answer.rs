@@ -32,9 +32,7 @@ pub(super) async fn around(State(reach): State<Reach>, request: Request, next: N
     let began = reach.clock.now();
     let mut response = next.run(request).await;
     let status = response.status();
-    let is_json =
-        response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    if (status.is_client_error() || status.is_server_error()) && !is_json {
+    if (status.is_client_error() || status.is_server_error()) && !is_told(&response) {
         let told = response.headers().get(WWW_AUTHENTICATE).cloned();
         let allow = response.headers().get(axum::http::header::ALLOW).cloned();
         response = error(status, &id);
@@ -56,6 +54,12 @@ pub(super) async fn around(State(reach): State<Reach>, request: Request, next: N
         "answered"
     );
     response
+}
+
+/// Does it say itself what is wrong? Pages for people do so in their own words.
+fn is_told(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind == "application/json" || kind.starts_with("text/html"))
 }
 
 /// A stranger's text, short enough for a log.

@@ -3,8 +3,12 @@
 
 use serde_json::{Value, json};
 
+use super::access::Keyring;
 use super::web::{CallError, Web};
-use super::{Ingress, Settings};
+use super::{Credentials, Ingress, Settings};
+use crate::core::id::InstallationId;
+use crate::core::installation::{Installation, Presence};
+use crate::core::time::Timestamp;
 
 /// What the bot's token must be allowed, and for what. `config/slack-manifest.yaml` asks for these.
 pub const SCOPES: [(&str, &str); 9] = [
@@ -26,6 +30,9 @@ const BOT_TOKEN: &str = "take the Bot User OAuth Token of this app again, from \
 const APP_TOKEN: &str = "make an App-Level Token with connections:write under \"Basic \
                          Information\", switch Socket Mode on, and put the token where [slack] \
                          app_token points to";
+const INSTALL: &str = "open /slack/install of this bot's server, and install the app there again";
+const SEAL: &str = "put the secret back that it was sealed with, [slack.oauth] seal_key or \
+                    client_secret, or install the app again: open /slack/install";
 const NETWORK: &str = "is slack.com reachable from here, also through the proxy that is set?";
 
 /// One thing that was looked at.
@@ -48,14 +55,17 @@ fn lack(what: impl Into<String>, cure: &'static str) -> Finding {
 }
 
 /// Asks Slack who the bot is, what it may do, and for a connection where events come by one.
-pub async fn look(settings: &Settings, web: &Web) -> Vec<Finding> {
+pub async fn look(settings: &Settings, web: &Web, kept: &Kept) -> Vec<Finding> {
     let mut findings = vec![];
-    match web.known(&settings.bot_token).await {
-        Ok((answer, scopes)) => {
-            findings.push(fine(whom(&answer)));
-            findings.extend(missing(scopes.as_deref()));
-        }
-        Err(error) => findings.push(failed(&error, BOT_TOKEN)),
+    match &settings.credentials {
+        Credentials::Token(token) => match web.known(token).await {
+            Ok((answer, scopes)) => {
+                findings.push(fine(whom(&answer)));
+                findings.extend(missing(scopes.as_deref()));
+            }
+            Err(error) => findings.push(failed(&error, BOT_TOKEN)),
+        },
+        Credentials::OAuth(_) => findings.extend(installations(settings, kept)),
     }
     match &settings.ingress {
         Ingress::Socket { app_token, .. } => {
@@ -69,6 +79,67 @@ pub async fn look(settings: &Settings, web: &Web) -> Vec<Finding> {
              /slack/commands: Slack must reach them by https, under the URLs in the app's settings",
         )),
     }
+    findings
+}
+
+/// What a store keeps of installations, and its time.
+#[derive(Debug, Clone, Default)]
+pub struct Kept {
+    /// All of them.
+    pub all: Vec<(InstallationId, Installation)>,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Nobody is asked: tokens that are kept are the bot's to use.
+fn installations(settings: &Settings, kept: &Kept) -> Vec<Finding> {
+    let keyring = match Keyring::of(settings) {
+        Ok(keyring) => keyring,
+        Err(error) => return vec![lack(error.to_string(), SEAL)],
+    };
+    if kept.all.is_empty() {
+        let what = "nobody has installed the app yet: open /slack/install of this bot's server";
+        return vec![fine(what)];
+    }
+    kept.all.iter().flat_map(|(id, one)| installation(&keyring, (id, one), kept.now)).collect()
+}
+
+fn installation(
+    keyring: &Keyring,
+    (id, one): (&InstallationId, &Installation),
+    now: Timestamp,
+) -> Vec<Finding> {
+    if let Presence::Gone { why, .. } = one.presence {
+        let what = format!("{id}: {}; to be installed again, if it is wanted", why.words());
+        return vec![fine(what)];
+    }
+    let Some(grant) = &one.grant else {
+        return vec![lack(format!("{id} was used with [slack] bot_token"), INSTALL)];
+    };
+    let name = format!("{} ({id})", grant.name);
+    if let Err(error) = keyring.open(id, &grant.sealed) {
+        return vec![lack(format!("{name}: {error}"), SEAL)];
+    }
+    let ends = match &grant.refresh {
+        None => "its token does not end".to_owned(),
+        Some(refresh) => match &refresh.void {
+            Some(why) => return vec![lack(format!("{name}: {why}"), INSTALL)],
+            None if refresh.expires_at <= now => {
+                "its token has ended and is changed at the next start".to_owned()
+            }
+            None => {
+                let minutes = refresh.expires_at.since_ms(now) / 60_000;
+                format!("its token ends in {minutes} min and is changed before")
+            }
+        },
+    };
+    let mut findings = vec![fine(format!("{name}: the bot is {}; {ends}", grant.user))];
+    let lacks = missing(Some(&grant.scopes)).into_iter().filter(|finding| !finding.ok);
+    findings.extend(lacks.map(|lack| Finding {
+        what: format!("{name}: {}", lack.what),
+        cure: Some(INSTALL),
+        ..lack
+    }));
     findings
 }
 

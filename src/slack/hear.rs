@@ -185,6 +185,15 @@ fn installation(callback: &Callback) -> Option<&str> {
     }
 }
 
+/// For which installation a message is, where the bot must know who it is there to judge it.
+pub(super) fn addressed(envelope: &Envelope) -> Option<&str> {
+    let Kind::Event(callback) = &envelope.kind else { return None };
+    match callback.event.kind.as_deref() {
+        Some("message" | "app_mention" | "tokens_revoked") => installation(callback),
+        Some(_) | None => None,
+    }
+}
+
 /// Why a message is not taken: the reason, for `Heard::Nothing`.
 type Unheard = &'static str;
 

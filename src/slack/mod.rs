@@ -19,9 +19,12 @@ mod verdict;
 pub mod access;
 pub mod answer;
 pub mod checkup;
+pub mod oauth;
 pub mod posting;
 pub mod reception;
+pub mod rotation;
 pub mod routes;
+pub mod seal;
 pub mod socket;
 pub mod watching;
 pub mod web;
@@ -39,8 +42,8 @@ pub const API: &str = "https://slack.com/api/";
 pub struct Settings {
     /// Everything before the name of a method, with its last slash; [`API`] but in tests.
     pub api: String,
-    /// `xoxb-…`: posts and reads.
-    pub bot_token: SecretString,
+    /// Where tokens come from.
+    pub credentials: Credentials,
     /// How events come.
     pub ingress: Ingress,
     /// How direct messages are heard, and channels that are not in `channels`.
@@ -51,6 +54,28 @@ pub struct Settings {
     pub bots: Vec<String>,
     /// People of other companies, in shared channels, that are heard, by the id of their user.
     pub guests: Vec<String>,
+}
+
+/// Where tokens come from.
+#[derive(Clone)]
+pub enum Credentials {
+    /// `xoxb-…`, configured: posts and reads in the one place where the app is installed.
+    Token(SecretString),
+    /// From whoever installs the app.
+    OAuth(OAuth),
+}
+
+/// How Slack knows the app.
+#[derive(Clone)]
+pub struct OAuth {
+    /// Its name at Slack.
+    pub client_id: String,
+    /// Proves that we are it.
+    pub client_secret: SecretString,
+    /// Where Slack sends people back, where the app's page names several places.
+    pub redirect_url: Option<String>,
+    /// Seals what is kept; `client_secret` where there is none.
+    pub seal_key: Option<SecretString>,
 }
 
 /// How events come.

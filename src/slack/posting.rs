@@ -299,6 +299,13 @@ impl Try<'_> {
                     let whereto = (method, self.thread.channel());
                     self.posting.pace().limited(now, whereto, after_ms);
                 }
+                // New ones are on their way.
+                Err(CallError::Refused { error, .. })
+                    if error == "token_expired" && keyring.configured().is_none() =>
+                {
+                    let what = "the token is being changed for a new one".to_owned();
+                    return Err(Stop::Over(ChannelError::Retry { what, after_ms: 0 }));
+                }
                 answered => return answered.map_err(stop),
             }
         }

@@ -225,7 +225,11 @@ impl Reception {
 
     async fn handle(&self, delivery: Delivery) -> (Reply, Option<Answer>) {
         let Delivery { envelope, attempt, .. } = delivery;
-        let heard = hear(&envelope, self.standing.borrow().who.as_ref(), &self.settings);
+        let who = match self.who(&envelope).await {
+            Ok(who) => who,
+            Err(reply) => return (reply, None),
+        };
+        let heard = hear(&envelope, who.as_ref(), &self.settings);
         match heard {
             Heard::Say(said) => match self.closed(&said.thread).await {
                 Some(reply) => (reply, None),

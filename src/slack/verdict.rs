@@ -56,8 +56,8 @@ pub(super) fn of(method: &'static str, error: &str, needed: Option<&str>) -> Ver
         | "account_inactive"
         | "org_login_required"
         | "not_allowed_token_type" => Verdict::Mend(said(
-            "the bot's token is not valid any more: install the app again and put the new token \
-             where [slack] bot_token points to",
+            "the bot's token is not valid any more: install the app again; where [slack] bot_token \
+             names the token, put the new one there",
         )),
         "msg_too_long"
         | "msg_blocks_too_long"

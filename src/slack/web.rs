@@ -10,6 +10,7 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
+use super::OAuth;
 use crate::core::limits::{
     SLACK_ANSWER_BYTES_MAX, SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_LIMITED_MS, SLACK_LIMITED_MS_MAX,
 };
@@ -119,6 +120,29 @@ impl Web {
                 return Err(CallError::Unreached { method, what: "no such method".to_owned() });
             };
             let request = self.http.post(url).bearer_auth(token.expose_secret());
+            let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+            judge(method, &ask(method, request.body(form(body))).await?.bytes)
+        });
+        self.in_time(method, asked).await
+    }
+
+    /// Slack's page on which people let an app in.
+    pub(super) fn authorize(&self) -> Url {
+        self.api.join("/oauth/v2/authorize").unwrap_or_else(|_| self.api.clone())
+    }
+
+    /// Exchanges a code, or a token that gets new ones, for tokens.
+    ///
+    /// # Errors
+    /// As of [`Web::call`].
+    pub(super) async fn exchange(&self, oauth: &OAuth, body: &Value) -> Result<Value, CallError> {
+        let method = "oauth.v2.access";
+        let asked = Box::pin(async {
+            let Ok(url) = self.api.join(method) else {
+                return Err(CallError::Unreached { method, what: "no such method".to_owned() });
+            };
+            let secret = oauth.client_secret.expose_secret();
+            let request = self.http.post(url).basic_auth(&oauth.client_id, Some(secret));
             let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
             judge(method, &ask(method, request.body(form(body))).await?.bytes)
         });

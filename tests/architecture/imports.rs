@@ -50,6 +50,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     // The configuration only parses addresses with it.
     ("redis", &["store"]),
     ("reqwest", &["model", "slack", "config"]),
+    ("ring_crypto", &["slack"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),
     ("tokio_tungstenite", &["slack"]),

@@ -3,6 +3,7 @@
 
 mod crash;
 mod endings;
+mod installations;
 mod limits;
 mod main_job;
 mod outage;

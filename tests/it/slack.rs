@@ -6,6 +6,7 @@ mod checkup;
 mod earlier;
 mod engine;
 mod gone;
+mod install;
 mod live;
 mod long;
 mod people;

@@ -24,7 +24,7 @@ use dogwatch::slack::access::Keyring;
 use dogwatch::slack::envelope::Envelope;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Delivery, Reach, Reception, Reply};
-use dogwatch::slack::{Ingress, Mode, Settings};
+use dogwatch::slack::{Credentials, Ingress, Mode, Settings};
 use serde_json::{Value, json};
 
 use self::desk::{Answers, TestDesk};
@@ -44,7 +44,7 @@ fn settings() -> Settings {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Settings {
         api: "http://127.0.0.1:9/api/".to_owned(),
-        bot_token: "xoxb-1".to_owned().into(),
+        credentials: Credentials::Token("xoxb-1".to_owned().into()),
         ingress: Ingress::Http { signing_secret: SECRET.to_owned().into() },
         hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
@@ -88,7 +88,7 @@ impl Front {
     fn with(settings: Settings, clock: ManualClock, before: Arc<dyn Clock>) -> Self {
         let (desk, answers) = (TestDesk::default(), Answers::default());
         let reach = Reach {
-            keyring: Keyring::of(&settings),
+            keyring: Keyring::of(&settings).unwrap(),
             desk: Arc::new(desk.clone()),
             answers: Arc::new(answers.clone()),
             clock: before,

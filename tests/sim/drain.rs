@@ -181,7 +181,7 @@ impl World {
                         done += self.run(node, &forget).unwrap();
                     }
                     // None is told of in the simulator.
-                    Aggregate::Installation(_) => {}
+                    Aggregate::Installer | Aggregate::Installation(_) => {}
                     Aggregate::Node(boot) => {
                         let boot = boot.clone();
                         done += usize::from(self.run(node, &ForgetNode { boot }).unwrap());

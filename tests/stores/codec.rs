@@ -33,10 +33,11 @@ fn kind(row: &Row) -> &'static str {
         Row::Item(_) => "item",
         Row::Beat(_) => "beat",
         Row::Installation(_) => "installation",
+        Row::Invitations(_) => "invitations",
     }
 }
 
-const KINDS: usize = 17;
+const KINDS: usize = 18;
 
 #[test]
 fn today_s_code_reads_what_version_1_wrote() {

@@ -11,7 +11,9 @@ use dogwatch::core::id::{
     BootId, ClaimId, ExecutionId, ItemId, LeaseId, Nonce, PressId, Principal, SessionId, SpoolId,
     StopId, SupersessionKey,
 };
-use dogwatch::core::installation::{Departure, Installation, Leaving, Presence};
+use dogwatch::core::installation::{
+    Departure, Grant, Installation, Invitation, Invitations, Leaving, Presence, Refresh,
+};
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live, Recent,
@@ -57,6 +59,8 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("beat", Row::Beat(beat(None))),
         ("beat_buried", Row::Beat(beat(Some(at(9))))),
         ("installation_gone", Row::Installation(gone())),
+        ("installation_granted", Row::Installation(granted())),
+        ("invitations", Row::Invitations(invitations())),
     ];
     all.extend(arrivals());
     all.extend(turns());
@@ -131,7 +135,33 @@ fn gone() -> Installation {
         since: at(1),
         departures: 1,
         leaving: Some(leaving),
+        grant: None,
     }
+}
+
+fn granted() -> Installation {
+    let refresh = Refresh {
+        expires_at: at(7),
+        at: at(6),
+        lease: Some((id!(LeaseId, "01LEASE"), at(8))),
+        failures: 1,
+        void: Some("invalid_refresh_token".into()),
+    };
+    let grant = Grant {
+        name: "Acme".into(),
+        user: "U0BOT".into(),
+        bot: Some("B0BOT".into()),
+        app: Some("A1".into()),
+        scopes: "chat:write".into(),
+        sealed: "1:00".into(),
+        refresh: Some(refresh),
+    };
+    let (presence, grant) = (Presence::Here, Some(grant));
+    Installation { presence, since: at(1), departures: 0, leaving: None, grant }
+}
+
+fn invitations() -> Invitations {
+    Invitations(vec![Invitation { hash: "ab".into(), at: at(1), used: true }])
 }
 
 fn beat(buried_at: Option<Timestamp>) -> Beat {

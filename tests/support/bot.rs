@@ -298,6 +298,13 @@ impl Bot {
         self.crash().await;
     }
 
+    /// Looks after installations, as a bot with Slack does.
+    pub(crate) fn attend_installations(&self) {
+        // What it spawns ends with the boot.
+        let _inside = self.running().runtime.enter();
+        self.running().engine.attend_installations();
+    }
+
     fn running(&self) -> &Boot {
         self.boot.as_ref().unwrap()
     }

@@ -151,6 +151,7 @@ fn of_row(before: Option<&Row>, after: &Row, opened: Option<Timestamp>, facts: &
             | Row::Chain(_)
             | Row::Beat(_)
             | Row::Installation(_)
+            | Row::Invitations(_)
             | Row::Arrival(_)
             | Row::Turn(_)
             | Row::Execution(_)

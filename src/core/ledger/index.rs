@@ -109,7 +109,8 @@ pub fn index_of(_key: &Key, row: &Row) -> Vec<(Index, u64)> {
         | Row::Recent(_)
         | Row::Tails(_)
         | Row::Summary(_)
-        | Row::Entry(_) => vec![],
+        | Row::Entry(_)
+        | Row::Invitations(_) => vec![],
     }
 }
 

@@ -17,6 +17,8 @@ use crate::core::id::{
 pub enum Aggregate {
     /// One place where the bot was let in.
     Installation(InstallationId),
+    /// The ways to installations that were begun.
+    Installer,
     /// One running process.
     Node(BootId),
     /// One conversation lane.
@@ -28,13 +30,14 @@ impl Aggregate {
     pub const fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(id) => Some(id),
-            Self::Installation(_) | Self::Node(_) => None,
+            Self::Installer | Self::Installation(_) | Self::Node(_) => None,
         }
     }
 
     /// Reads what `Display` wrote. Lets a store keep it as one text.
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('/')? {
+            ("installer", "ways") => Some(Self::Installer),
             ("installation", rest) => InstallationId::new(rest).ok().map(Self::Installation),
             ("node", rest) => BootId::new(rest).ok().map(Self::Node),
             ("session", rest) => SessionId::new(rest).ok().map(Self::Session),
@@ -46,6 +49,7 @@ impl Aggregate {
 impl fmt::Display for Aggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Installer => f.write_str("installer/ways"),
             Self::Installation(id) => write!(f, "installation/{id}"),
             Self::Node(id) => write!(f, "node/{id}"),
             Self::Session(id) => write!(f, "session/{id}"),
@@ -132,6 +136,11 @@ impl Key {
     /// The one row of an installation.
     pub fn installation() -> Self {
         Self(SmolStr::new_static("installation"))
+    }
+
+    /// The one row of the installer.
+    pub fn invitations() -> Self {
+        Self(SmolStr::new_static("invitations"))
     }
 
     /// A key as a store kept it.

@@ -12,7 +12,7 @@ use crate::core::id::{
     BootId, ChainNo, ClaimId, EntryNo, ExecutionId, Fence, Generation, ItemId, LeaseId, Principal,
     Seq, SpoolId, StopId, TurnNo,
 };
-use crate::core::installation::Installation;
+use crate::core::installation::{Installation, Invitations};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
 
@@ -431,4 +431,5 @@ rows! {
     Item(Item),
     Beat(Beat),
     Installation(Installation),
+    Invitations(Invitations),
 }

@@ -8,12 +8,12 @@ use serde_json::json;
 use super::*;
 use crate::core::execution::Scope;
 use crate::core::id::ExecutionId;
-use crate::slack::Ingress;
+use crate::slack::{Credentials, Ingress};
 
 fn settings() -> Settings {
     Settings {
         api: "http://127.0.0.1:9/api/".to_owned(),
-        bot_token: SecretString::from("xoxb"),
+        credentials: Credentials::Token(SecretString::from("xoxb")),
         ingress: Ingress::Http { signing_secret: SecretString::from("s") },
         hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),

@@ -9,6 +9,7 @@ use crate::core::limits::{
     SLACK_LOOK_PAGES_MAX,
 };
 use crate::core::time::Timestamp;
+use crate::slack::hear::Who;
 use crate::slack::pace::Rank;
 
 pub(super) const REPLIES: &str = "conversations.replies";
@@ -17,6 +18,12 @@ pub(super) const REPLIES: &str = "conversations.replies";
 pub(super) struct Me {
     user: String,
     bot: String,
+}
+
+impl From<&Who> for Me {
+    fn from(who: &Who) -> Self {
+        Self { user: who.user.clone(), bot: who.bot.clone().unwrap_or_default() }
+    }
 }
 
 impl Me {
@@ -69,7 +76,12 @@ impl Try<'_> {
     }
 
     async fn look(&self, seen: &mut Seen) -> Result<(), Stop> {
-        let me = self.posting.me.get_or_try_init(|| self.who_am_i()).await?;
+        let access = self.posting.keyring.access(self.thread.installation()).await;
+        let kept = access.map_err(|error| Stop::Over(error.for_post()))?.who;
+        let me = match &kept {
+            Some(who) => &Me::from(who),
+            None => self.posting.me.get_or_try_init(|| self.who_am_i()).await?,
+        };
         let mut cursor = None;
         for _page in 0..SLACK_LOOK_PAGES_MAX {
             let body = json!({

@@ -10,7 +10,8 @@ use crate::core::ledger::installation::Departed;
 use crate::core::limits::{SLACK_WHO_FIRST_MS, SLACK_WHO_MS_MAX};
 use crate::core::time::Timestamp;
 use crate::slack::access::{NoAccess, id_of};
-use crate::slack::hear::{Lifecycle, Who, home_of};
+use crate::slack::envelope::Envelope;
+use crate::slack::hear::{Lifecycle, Who, addressed, home_of};
 use crate::slack::place::Thread;
 use crate::slack::web::Web;
 
@@ -56,11 +57,12 @@ impl Reception {
     }
 
     async fn ask_until_known(&self, web: &Web) {
+        let Some(token) = self.reach.keyring.configured() else { return };
         let clock = &self.reach.clock;
         let mut wait_ms = SLACK_WHO_FIRST_MS;
         loop {
             let asked_at = self.now();
-            let answer = web.call(self.reach.keyring.configured(), "auth.test", &json!({})).await;
+            let answer = web.call(token, "auth.test", &json!({})).await;
             let what = match answer {
                 Ok(answer) => match self.known(&answer, asked_at).await {
                     Ok(()) => return,
@@ -105,6 +107,9 @@ impl Reception {
 
     /// Does the bot know who it is, and may it speak?
     pub fn health(&self) -> Health {
+        if let Some(health) = self.reach.keyring.health() {
+            return health;
+        }
         let standing = self.standing.borrow();
         let ok = standing.who.is_some() && !standing.gone;
         let what = match (&standing.trouble, ok) {
@@ -122,10 +127,43 @@ impl Reception {
             let id = thread.installation();
             tracing::warn!(slack.installation = id, %error, "not taken");
         }
-        Some(match error {
+        Some(self.reply_to(&error))
+    }
+
+    fn reply_to(&self, error: &NoAccess) -> Reply {
+        match error {
+            // Where people install it, only that makes it whole.
+            NoAccess::Gone(_) | NoAccess::Unknown if self.reach.keyring.configured().is_none() => {
+                Reply::TAKEN
+            }
             // It may be whole again when Slack sends it again.
-            NoAccess::Gone(_) | NoAccess::Away(_) => Reply::AGAIN,
-        })
+            NoAccess::Gone(_) | NoAccess::Unknown | NoAccess::Sealed(_) | NoAccess::Away(_) => {
+                Reply::AGAIN
+            }
+        }
+    }
+
+    /// Who the bot is where an envelope comes from; nobody where that does not matter.
+    pub(super) async fn who(&self, envelope: &Envelope) -> Result<Option<Who>, Reply> {
+        if self.reach.keyring.configured().is_some() {
+            return Ok(self.standing.borrow().who.clone());
+        }
+        let Some(installation) = addressed(envelope) else { return Ok(None) };
+        match self.reach.keyring.access(installation).await {
+            Ok(access) => Ok(access.who),
+            Err(error) => {
+                // Whoever is not there any more may still be told so.
+                if envelope.word() == "tokens_revoked" {
+                    return Ok(None);
+                }
+                if self.doubts() {
+                    let kind = envelope.word();
+                    tracing::warn!(slack.installation = installation, slack.kind = %kind, %error,
+                        "not taken: it cannot be answered");
+                }
+                Err(self.reply_to(&error))
+            }
+        }
     }
 
     /// It is acknowledged once it is written down.
@@ -169,6 +207,10 @@ impl Reception {
     }
 
     fn gone(&self, installation: Option<&str>, why: Departure) {
+        self.reach.keyring.changed();
+        if self.reach.keyring.configured().is_none() {
+            return;
+        }
         self.standing.send_modify(|standing| {
             let home = standing.home.as_deref();
             // Another one's end is not this token's.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dogwatch::slack::checkup::{Finding, SCOPES, look};
+use dogwatch::slack::checkup::{Finding, Kept, SCOPES, look};
 use dogwatch::slack::web::Web;
 
 use super::patiently;
@@ -13,7 +13,7 @@ async fn looked_at(slack: &FakeSlack) -> Vec<Finding> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let settings = slack.settings();
     let web = Web::new(&settings.api, Arc::new(ManualClock::new())).unwrap();
-    patiently(look(&settings, &web)).await
+    patiently(look(&settings, &web, &Kept::default())).await
 }
 
 fn all_scopes() -> String {

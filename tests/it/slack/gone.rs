@@ -34,7 +34,7 @@ fn hears(bot: &mut Service, line: &str) {
     tokio::task::block_in_place(|| bot.hear(line));
 }
 
-async fn ready_is(bot: &Service, status: u16, words: &str) {
+pub(super) async fn ready_is(bot: &Service, status: u16, words: &str) {
     patiently(async {
         loop {
             let ready = tokio::task::block_in_place(|| bot.get("/readyz"));

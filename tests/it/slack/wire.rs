@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dogwatch::core::limits::{SLACK_LIMITED_MS, SLACK_LIMITED_MS_MAX};
 use dogwatch::ports::Clock;
+use dogwatch::slack::Credentials;
 use dogwatch::slack::web::{CallError, Web};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
@@ -109,7 +110,7 @@ async fn what_is_not_plain_is_json_in_a_form() {
         "text": "a=b&c d+ä\u{1f44d}%", "none": null, "yes": true, "two": 2,
         "list": [{ "x": "<&>" }],
     });
-    let token = slack.settings().bot_token;
+    let Credentials::Token(token) = slack.settings().credentials else { panic!("no token") };
     patiently(web.call(&token, "chat.postMessage", &body)).await.unwrap_err();
     let seen = patiently(slack.called("chat.postMessage", 1)).await.remove(0).arguments;
     let expected = json!({

@@ -53,7 +53,7 @@ fn teller(api: &str) -> Teller {
     let clock = Arc::new(ManualClock::new());
     let settings = Settings { api: api.to_owned(), ..settings() };
     let web = Arc::new(Web::new(api, clock.clone()).unwrap());
-    Teller::new(Keyring::of(&settings), web, clock).unwrap()
+    Teller::new(Keyring::of(&settings).unwrap(), web, clock).unwrap()
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ impl Bot {
         let settings = Settings { api: slack.api(), ingress, ..settings() };
         let web = Arc::new(Web::new(&settings.api, Arc::clone(&clock_port)).unwrap());
         let reach = reception::Reach {
-            keyring: Keyring::of(&settings),
+            keyring: Keyring::of(&settings).unwrap(),
             desk: Arc::new(desk.clone()),
             answers: Arc::new(answers.clone()),
             clock: Arc::new(front.clone()),

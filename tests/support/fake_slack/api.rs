@@ -31,7 +31,9 @@ impl World {
 
     pub(super) fn answer(&mut self, call: &Call, address: SocketAddr) -> Value {
         let known = call.token.as_deref() == Some(TOKEN)
-            || call.method.starts_with("apps.") && call.token.is_some();
+            || call.method.starts_with("apps.") && call.token.is_some()
+            || call.method == "oauth.v2.access"
+            || call.token.as_deref().is_some_and(|token| self.uses(token));
         let answer = match self.token_is {
             Some(word) => Err(word),
             None if call.token.is_none() => Err("not_authed"),
@@ -52,7 +54,8 @@ impl World {
     fn done(&mut self, call: &Call, address: SocketAddr) -> Answer {
         let asked = &call.arguments;
         match call.method.as_str() {
-            "auth.test" => Ok(json!({ "user_id": USER, "bot_id": BOT, "team_id": "T1" })),
+            "auth.test" => Ok(self.who_is(call.token.as_deref().unwrap_or_default())),
+            "oauth.v2.access" => self.exchange(call.token.as_deref(), asked),
             "apps.connections.open" => Ok(json!({ "url": self.socket_url })),
             "chat.postMessage" => self.post(asked),
             "chat.postEphemeral" => self.ephemeral(asked),
@@ -226,7 +229,7 @@ impl World {
     }
 }
 
-fn text(asked: &Map<String, Value>, key: &str) -> String {
+pub(super) fn text(asked: &Map<String, Value>, key: &str) -> String {
     match asked.get(key) {
         Some(Value::String(text)) => text.clone(),
         None | Some(Value::Null) => String::new(),

@@ -17,6 +17,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+mod install;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,13 +30,15 @@ use dogwatch::ports::Clock;
 use dogwatch::slack::access::Keyring;
 use dogwatch::slack::posting::Posting;
 use dogwatch::slack::web::Web;
-use dogwatch::slack::{Ingress, Mode, Settings};
+use dogwatch::slack::{Credentials, Ingress, Mode, Settings};
 use futures_util::stream;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
+
+pub(crate) use self::install::{enterprise, team};
 
 /// The token that it knows.
 const TOKEN: &str = "xoxb-of-the-tests";
@@ -130,6 +133,7 @@ struct World {
     /// Messages of one page at most.
     page_max: usize,
     socket_url: String,
+    installs: install::Installs,
     clock: u64,
 }
 
@@ -186,7 +190,7 @@ impl FakeSlack {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             api: self.api(),
-            bot_token: TOKEN.to_owned().into(),
+            credentials: Credentials::Token(TOKEN.to_owned().into()),
             ingress: Ingress::Socket { app_token: "xapp-1".to_owned().into(), connections: 1 },
             hearing: Mode::default().into(),
             channels: BTreeMap::new(),
@@ -200,7 +204,7 @@ impl FakeSlack {
         // Another test of this process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let web = Arc::new(Web::new(&self.api(), Arc::clone(&clock)).unwrap());
-        Posting::new(Keyring::of(&self.settings()), web, clock)
+        Posting::new(Keyring::of(&self.settings()).unwrap(), web, clock)
     }
 
     // ------------------------------------------------------------ what it does
@@ -352,7 +356,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
     let call = Call {
         method: method.to_owned(),
         arguments: arguments(method, &parts.headers, parts.uri.query(), &bytes),
-        token: bearer.and_then(|bearer| bearer.strip_prefix("Bearer ")).map(str::to_owned),
+        token: bearer.and_then(|bearer| Some(bearer.split_once(' ')?.1.to_owned())),
     };
     let fault = fault_of(&shared, method);
     shared.calls.send_modify(|all| all.push(call.clone()));

@@ -140,7 +140,8 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             | Row::Chain(_)
             | Row::Item(_)
             | Row::Beat(_)
-            | Row::Installation(_),
+            | Row::Installation(_)
+            | Row::Invitations(_),
         )
         | None => false,
     }
@@ -206,7 +207,8 @@ impl Retire {
                 | Row::Chain(_)
                 | Row::Item(_)
                 | Row::Beat(_)
-                | Row::Installation(_) => return None,
+                | Row::Installation(_)
+                | Row::Invitations(_) => return None,
             }
         }
         Some(Self { session: session.clone(), last: last.clone(), head: head? })
