@@ -9,4 +9,5 @@ mod ledger {
     mod delivery;
     mod refusals;
     mod repeats;
+    mod surface;
 }

@@ -110,6 +110,7 @@ fn post(root: &str, text: &str) -> Post {
         text: text.to_owned(),
         sort: PostSort::Answer,
         may_repeat: false,
+        surface: None,
     }
 }
 

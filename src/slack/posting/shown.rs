@@ -23,7 +23,9 @@ impl Posting {
         let address = execution.address;
         let Some(at) = posted else {
             let text = drawn.text.clone();
-            let post = Post { item, session, address, text, sort: PostSort::Human, may_repeat };
+            let sort = PostSort::Human;
+            let surface = None;
+            let post = Post { item, session, address, text, sort, may_repeat, surface };
             return self.deliver(post, Some(drawn)).await;
         };
         // With the last call it is over in time.

@@ -198,6 +198,7 @@ impl Claim {
             opened_at: now,
             ended_at: None,
             state: TurnState::Open,
+            surface: None,
         };
         for made in taken.people.into_iter().chain(notice) {
             carry(rows, &mut turn, &made.carries);
