@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Rooms;
-use crate::config::{SlackConfig, SlackIngress, SlackMode};
+use crate::config::{SlackConfig, SlackIngress, SlackMode, SlackStreaming};
 use crate::core::time::Timestamp;
 use crate::http::Check;
 use crate::ports::{Channel, Clock, Desk};
@@ -20,7 +20,7 @@ use crate::slack::reception::{Answerer, Reach, Reception};
 use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
-use crate::slack::{Ingress, Mode, Settings, routes};
+use crate::slack::{Ingress, Mode, Settings, Streaming, routes};
 use crate::store::SystemClock;
 
 /// What posts, before there is an engine to post for.
@@ -62,6 +62,11 @@ fn settings(config: &SlackConfig) -> Settings {
         },
         mode: mode(&config.mode),
         channels: config.channels.iter().map(|(id, of)| (id.clone(), mode(of))).collect(),
+        streaming: match config.streaming {
+            SlackStreaming::Auto => Streaming::Auto,
+            SlackStreaming::Edit => Streaming::Edit,
+            SlackStreaming::Off => Streaming::Off,
+        },
         bots: config.bots.clone(),
         guests: config.guests.clone(),
     }
@@ -119,6 +124,7 @@ impl Open {
     pub(crate) fn begin(&self) {
         let Self { reception, web, posting, desk, socket, clock, ending, tasks } = self;
         tasks.spawn(posting.tell(ending.clone()));
+        tasks.spawn(posting.stream(Arc::clone(desk), ending.clone()));
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));
         let (learning, web, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::checked::Checking;
-use super::raw::{RawSlack, RawSlackIngress, RawSlackMode};
+use super::raw::{RawSlack, RawSlackIngress, RawSlackMode, RawSlackStreaming};
 use super::secret::SecretRef;
-use super::{SlackConfig, SlackIngress, SlackMode};
+use super::{SlackConfig, SlackIngress, SlackMode, SlackStreaming};
 use crate::core::nearest::echo;
 
 const API: &str = "https://slack.com/api/";
@@ -33,12 +33,14 @@ pub(super) fn slack(raw: Option<&RawSlack>, checking: &mut Checking<'_>) -> Opti
     let guests = ids(checking, "guests", &raw.guests, &['U', 'W']);
     let api = api(raw.api.as_deref(), checking);
     let mode = raw.mode.map_or(SlackMode::Thread, mode);
+    let streaming = raw.streaming.map_or(SlackStreaming::Auto, streaming);
     Some(SlackConfig {
         api,
         bot_token: bot_token?,
         ingress: ingress?,
         mode,
         channels,
+        streaming,
         bots,
         guests,
     })
@@ -49,6 +51,14 @@ const fn mode(raw: RawSlackMode) -> SlackMode {
         RawSlackMode::Mention => SlackMode::Mention,
         RawSlackMode::Thread => SlackMode::Thread,
         RawSlackMode::All => SlackMode::All,
+    }
+}
+
+const fn streaming(raw: RawSlackStreaming) -> SlackStreaming {
+    match raw {
+        RawSlackStreaming::Auto => SlackStreaming::Auto,
+        RawSlackStreaming::Edit => SlackStreaming::Edit,
+        RawSlackStreaming::Off => SlackStreaming::Off,
     }
 }
 

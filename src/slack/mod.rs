@@ -13,6 +13,7 @@ mod card;
 mod guard;
 mod live;
 mod pace;
+mod surface;
 mod text;
 mod verdict;
 
@@ -48,6 +49,8 @@ pub struct Settings {
     pub channels: BTreeMap<String, Mode>,
     /// Other bots that are heard, by the id of their user or bot.
     pub bots: Vec<String>,
+    /// How an answer is shown while it comes.
+    pub streaming: Streaming,
     /// People of other companies, in shared channels, that are heard, by the id of their user.
     pub guests: Vec<String>,
 }
@@ -67,6 +70,18 @@ pub enum Ingress {
         /// Signs them.
         signing_secret: SecretString,
     },
+}
+
+/// How an answer is shown while it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Streaming {
+    /// It is streamed where the workspace has that, else it stands in a message that is edited.
+    #[default]
+    Auto,
+    /// It stands in a message that is edited.
+    Edit,
+    /// It is not shown before it is whole.
+    Off,
 }
 
 /// What is heard in a channel. In a direct message everything is.

@@ -107,5 +107,11 @@ pub fn principal(installation: &str, user: &str) -> Result<Principal, PlaceError
         .map_err(|_| PlaceError::Word("the user"))
 }
 
+/// The id of a person's user.
+pub fn user_of(person: &Principal) -> Option<&str> {
+    let rest = person.as_str().strip_prefix(SURFACE)?.strip_prefix('/')?;
+    rest.split_once('/').map(|(_, user)| user)
+}
+
 #[cfg(test)]
 mod tests;

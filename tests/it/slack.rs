@@ -4,10 +4,12 @@
 
 mod checkup;
 mod engine;
+mod killed;
 mod live;
 mod long;
 mod posting;
 mod repeats;
+mod streaming;
 mod watching;
 mod whole;
 mod wire;

@@ -23,7 +23,7 @@ use dogwatch::ports::Clock;
 use dogwatch::slack::envelope::Envelope;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Delivery, Reach, Reception, Reply};
-use dogwatch::slack::{Ingress, Mode, Settings};
+use dogwatch::slack::{Ingress, Mode, Settings, Streaming};
 use serde_json::{Value, json};
 
 use self::desk::{Answers, TestDesk};
@@ -48,6 +48,7 @@ fn settings() -> Settings {
         mode: Mode::Thread,
         channels: BTreeMap::new(),
         bots: Vec::new(),
+        streaming: Streaming::Off,
         guests: Vec::new(),
     }
 }

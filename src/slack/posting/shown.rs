@@ -10,9 +10,9 @@ use crate::ports::{Card, ChannelError, Post};
 use crate::slack::card::{self, Rendered};
 use crate::slack::pace::{Pass, Rank};
 use crate::slack::place::Thread;
+use crate::slack::surface::UPDATE;
 use crate::slack::verdict::Verdict;
 
-const UPDATE: &str = "chat.update";
 /// The label of the one message.
 const LABEL: &str = "0";
 

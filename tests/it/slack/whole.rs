@@ -20,13 +20,14 @@ use super::patiently;
 const SECRET: &str = "8f742231b10e8888abcd99yyyzzz85a5";
 
 /// Slack, and where a bot is set up for it.
-struct Town {
-    slack: FakeSlack,
-    place: Place,
+pub(super) struct Town {
+    pub(super) slack: FakeSlack,
+    pub(super) place: Place,
     events: u64,
 }
 
-const BY_REQUESTS: &str = "ingress = \"http\"\nsigning_secret = { file = \"signing-secret\" }\n";
+pub(super) const BY_REQUESTS: &str =
+    "ingress = \"http\"\nsigning_secret = { file = \"signing-secret\" }\n";
 const BY_CONNECTIONS: &str = "ingress = \"socket\"\napp_token = { file = \"app-token\" }\n";
 
 /// A bot for this Slack; with tables of its own besides.
@@ -44,7 +45,7 @@ fn home(slack: &FakeSlack, pipes: &[&str], ingress: &str, more: &str) -> Place {
 }
 
 impl Town {
-    async fn new(pipes: &[&str]) -> Self {
+    pub(super) async fn new(pipes: &[&str]) -> Self {
         Self::by(pipes, BY_REQUESTS).await
     }
 
@@ -55,12 +56,12 @@ impl Town {
     }
 
     /// A bot that works.
-    fn bot(&self) -> Service {
+    pub(super) fn bot(&self) -> Service {
         Service::of(self.place.serve()).works()
     }
 
     /// A person writes; the event of it, not yet sent.
-    fn says(&mut self, thread: Option<&str>, text: &str) -> Value {
+    pub(super) fn says(&mut self, thread: Option<&str>, text: &str) -> Value {
         let ts = self.slack.says("C1", thread, text);
         let kind = if text.contains("<@U0BOT>") { "app_mention" } else { "message" };
         self.event(&json!({
@@ -90,7 +91,7 @@ impl Town {
 }
 
 /// As Slack does it: until it is acknowledged.
-async fn deliver(bot: &Service, event: &Value) {
+pub(super) async fn deliver(bot: &Service, event: &Value) {
     let pusher = Pusher::at(bot.address, SECRET);
     patiently(async {
         let seconds = || {
@@ -107,7 +108,7 @@ async fn deliver(bot: &Service, event: &Value) {
     .await;
 }
 
-fn ts(event: &Value) -> String {
+pub(super) fn ts(event: &Value) -> String {
     event.pointer("/event/ts").and_then(Value::as_str).unwrap().to_owned()
 }
 
@@ -129,7 +130,7 @@ fn under_way(messages: &[Message]) -> bool {
     has(messages, "started") && messages.iter().any(is_live)
 }
 
-fn bots(messages: &[Message]) -> Vec<Message> {
+pub(super) fn bots(messages: &[Message]) -> Vec<Message> {
     messages.iter().filter(|message| !message.bot_id.is_empty()).cloned().collect()
 }
 

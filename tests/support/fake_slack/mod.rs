@@ -17,6 +17,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+pub(crate) mod streams;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,7 +29,7 @@ use axum::http::{HeaderMap, Response, StatusCode, header};
 use dogwatch::ports::Clock;
 use dogwatch::slack::posting::Posting;
 use dogwatch::slack::web::Web;
-use dogwatch::slack::{Ingress, Mode, Settings};
+use dogwatch::slack::{Ingress, Mode, Settings, Streaming};
 use futures_util::stream;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
@@ -91,6 +92,21 @@ pub(crate) struct Message {
     pub(crate) files: Vec<File>,
     /// Everything that was asked for it.
     pub(crate) arguments: Map<String, Value>,
+    pub(crate) stream: Stream,
+}
+
+/// How far a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stream {
+    /// It is an ordinary message.
+    #[default]
+    None,
+    /// Text is added to it.
+    Open,
+    /// A person stopped it.
+    Stopped,
+    /// It is closed, or Slack gave up on it.
+    Closed,
 }
 
 /// A file in the making or in a thread.
@@ -120,6 +136,9 @@ struct World {
     files: BTreeMap<String, File>,
     /// By channel and thread.
     statuses: BTreeMap<(String, String), String>,
+    /// The status of each agent's session, likewise.
+    sessions: BTreeMap<(String, String), String>,
+    streaming: Streaming,
     /// A refused token.
     token_is: Option<&'static str>,
     /// Who reads finds no metadata.
@@ -155,6 +174,7 @@ impl FakeSlack {
         let room = Room { is_member: true, ..Room::default() };
         let rooms = ["C1", "C2"].map(|channel| (channel.to_owned(), room.clone()));
         let world = World { rooms: rooms.into(), page_max: 1_000, ..World::default() };
+        let world = World { streaming: Streaming::Off, ..world };
         let shared = Arc::new(Shared {
             world: Mutex::new(world),
             faults: Mutex::default(),
@@ -191,6 +211,7 @@ impl FakeSlack {
             channels: BTreeMap::new(),
             bots: Vec::new(),
             guests: vec![],
+            streaming: self.world().streaming,
         }
     }
 
