@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 53] = [
+const EVERYWHERE: [&str; 52] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -35,7 +35,6 @@ const EVERYWHERE: [&str; 53] = [
     "a late fact",
     "a late message in the log",
     "a late message that rides",
-    "a late place learned",
     "a lone turn that took too long",
     "a message edited",
     "a message withdrawn",

@@ -12,7 +12,11 @@ use super::world::World;
 impl World {
     pub(super) fn show_turn(&mut self) {
         let Some(node) = self.up() else { return };
-        let session = self.session();
+        // Mostly whoever runs one says so.
+        let drivers: Vec<_> = self.drivers.iter().map(|d| (d.node, d.token.clone())).collect();
+        let runs = self.rng.pick(&drivers).filter(|_| self.rng.chance(80));
+        let node = runs.as_ref().map_or(node, |(node, _)| *node);
+        let session = runs.map_or_else(|| self.session(), |(_, token)| token.session);
         let head: Head = self.row(&session, &Key::head()).unwrap_or_default();
         let earlier = if self.rng.chance(20) { self.rng.below(3) as TurnNo } else { 0 };
         let turn = head.turns.saturating_sub(earlier);
@@ -22,7 +26,7 @@ impl World {
             turn,
             boot: self.boot(node),
             form: if draft { SurfaceForm::Draft } else { SurfaceForm::Stream },
-            mark: if self.rng.chance(80) { "begins so".into() } else { "or so".into() },
+            mark: if self.rng.chance(95) { "begins so".into() } else { "or so".into() },
             at: self.rng.chance(50).then(|| "here".to_owned()),
         };
         let placed = self.run(node, &put);
