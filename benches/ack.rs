@@ -21,7 +21,7 @@ use dogwatch::slack::access::Keyring;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Answerer, Reach, Reception, Whom};
 use dogwatch::slack::routes::routes;
-use dogwatch::slack::{API, Credentials, Ingress, Mode, Settings};
+use dogwatch::slack::{API, Credentials, Ingress, Mode, Settings, Streaming};
 use dogwatch::store::{self, Sqlite};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -172,6 +172,7 @@ pub(crate) async fn run() -> Vec<Line> {
         credentials: Credentials::Token("xoxb-1".to_owned().into()),
         ingress: Ingress::Http { signing_secret: SECRET.to_owned().into() },
         hearing: Mode::Thread.into(),
+        streaming: Streaming::Auto,
         channels: BTreeMap::new(),
         bots: vec![],
         guests: vec![],

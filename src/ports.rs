@@ -13,11 +13,12 @@ use tokio::sync::broadcast;
 use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, Execution, Outcome, PostSort};
 use crate::core::id::{ExecutionId, ItemId, SessionId, SpoolId, TurnNo};
+use crate::core::ledger::row::Surface;
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
-pub use self::desk::{Command, Desk, DeskError, Done, SessionView};
+pub use self::desk::{Command, Desk, DeskError, Done, SessionView, Shown};
 pub use self::installations::Installations;
 
 // ---------------------------------------------------------------- Store
@@ -171,6 +172,9 @@ pub struct Post {
     pub sort: PostSort,
     /// An earlier try had an unknown outcome: this may repeat what was posted.
     pub may_repeat: bool,
+    /// The message that shows its turn: the post takes it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface: Option<Surface>,
 }
 
 /// Why a post failed.
@@ -258,6 +262,10 @@ pub trait Channel: Send + Sync + 'static {
     /// outbox, for another node or for later. Asked often; must return at once.
     fn reaches(&self, _address: &Address) -> bool {
         true
+    }
+    /// Does a message show each turn while it runs, so that its first post takes it over?
+    fn has_surfaces(&self) -> bool {
+        false
     }
     /// Does a message show how each execution stands?
     fn shows(&self) -> bool {

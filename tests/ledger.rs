@@ -11,4 +11,5 @@ mod ledger {
     mod people;
     mod refusals;
     mod repeats;
+    mod surface;
 }

@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 51] = [
+const EVERYWHERE: [&str; 54] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -56,6 +56,9 @@ const EVERYWHERE: [&str; 51] = [
     "a turn of another person",
     "a turn resumed",
     "a turn run alone",
+    "a turn shown",
+    "a turn shown elsewhere",
+    "a turn shown too late",
     "a turn stopped",
     "a waived completion",
     "a wish heard by its home",

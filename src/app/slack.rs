@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Rooms;
-use crate::config::{SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace};
+use crate::config::{
+    SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace, SlackStreaming,
+};
 use crate::core::time::Timestamp;
 use crate::engine::Engine;
 use crate::engine::desk::FrontDesk;
@@ -26,7 +28,7 @@ use crate::slack::rotation::Rotation;
 use crate::slack::socket::{self, Socket};
 use crate::slack::watching::Watching;
 use crate::slack::web::Web;
-use crate::slack::{Credentials, Hearing, Ingress, Mode, OAuth, Settings, routes};
+use crate::slack::{Credentials, Hearing, Ingress, Mode, OAuth, Settings, Streaming, routes};
 use crate::store::SystemClock;
 
 /// What posts, before there is an engine to post for.
@@ -85,6 +87,11 @@ fn settings(config: &SlackConfig) -> Settings {
         },
         hearing: hearing(&config.place),
         channels: config.channels.iter().map(|(id, of)| (id.clone(), hearing(of))).collect(),
+        streaming: match config.streaming {
+            SlackStreaming::Auto => Streaming::Auto,
+            SlackStreaming::Edit => Streaming::Edit,
+            SlackStreaming::Off => Streaming::Off,
+        },
         bots: config.bots.clone(),
         guests: config.guests.clone(),
     }
@@ -103,8 +110,12 @@ impl Slack {
         let settings = settings(config);
         let web = Arc::new(Web::new(&settings.api, Arc::clone(&rooms.clock))?);
         let keyring = Keyring::of(&settings)?;
-        let posting =
-            Posting::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&rooms.clock));
+        let posting = Posting::new(
+            settings.streaming,
+            Arc::clone(&keyring),
+            Arc::clone(&web),
+            Arc::clone(&rooms.clock),
+        );
         Ok(Self { settings, keyring, web, posting: Arc::new(posting) })
     }
 
@@ -174,6 +185,7 @@ impl Open {
         let (mending, mended, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
         tasks.spawn(async move { mending.mend(&mended, until).await });
         tasks.spawn(posting.tell(ending.clone()));
+        tasks.spawn(posting.stream(Arc::clone(desk), ending.clone()));
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));
         let (learning, web, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());

@@ -198,6 +198,17 @@ pub enum SlackIngress {
     },
 }
 
+/// How an answer is shown in Slack while it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlackStreaming {
+    /// Streamed where the workspace has that, else in a message that is edited.
+    Auto,
+    /// In a message that is edited.
+    Edit,
+    /// Not before it is whole.
+    Off,
+}
+
 /// What is heard in a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlackMode {
@@ -235,6 +246,8 @@ pub struct SlackConfig {
     pub place: SlackPlace,
     /// How it is in a channel, by its id.
     pub channels: BTreeMap<String, SlackPlace>,
+    /// How an answer is shown while it comes.
+    pub streaming: SlackStreaming,
     /// Other bots that are heard, by their ids.
     pub bots: Vec<String>,
     /// People of other companies who are heard, by their ids.

@@ -190,6 +190,18 @@ pub(super) enum RawSlackIngress {
     Http,
 }
 
+/// How an answer is shown in Slack while it comes.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum RawSlackStreaming {
+    /// Streamed where the workspace has that, else in a message that is edited.
+    Auto,
+    /// In a message that is edited.
+    Edit,
+    /// Not before it is whole.
+    Off,
+}
+
 /// What is heard in a channel.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -292,6 +304,8 @@ pub(super) struct RawSlack {
     pub(super) bots: Vec<String>,
     /// People of other companies who are heard, by their ids.
     pub(super) guests: Vec<String>,
+    /// How an answer is shown while it comes.
+    pub(super) streaming: Option<RawSlackStreaming>,
     /// Everything before the name of a method.
     pub(super) api: Option<String>,
 }

@@ -7,9 +7,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::checked::Checking;
 use super::raw::{
     RawRole, RawSlack, RawSlackChannel, RawSlackIngress, RawSlackMode, RawSlackOAuth,
+    RawSlackStreaming,
 };
 use super::secret::SecretRef;
-use super::{Agent, SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace, agents};
+use super::{
+    Agent, SlackConfig, SlackCredentials, SlackIngress, SlackMode, SlackPlace, SlackStreaming,
+    agents,
+};
 use crate::core::nearest::echo;
 use crate::core::policy::Role;
 
@@ -54,12 +58,14 @@ pub(super) fn slack(
     let bots = ids(checking, "bots", &raw.bots, &['B', 'U']);
     let guests = ids(checking, "guests", &raw.guests, &['U', 'W']);
     let api = api(raw.api.as_deref(), checking);
+    let streaming = raw.streaming.map_or(SlackStreaming::Auto, streaming);
     Some(SlackConfig {
         api,
         credentials: credentials?,
         ingress: ingress?,
         place: usual.place(agents),
         channels,
+        streaming,
         bots,
         guests,
     })
@@ -120,6 +126,14 @@ const fn mode(raw: RawSlackMode) -> SlackMode {
         RawSlackMode::Mention => SlackMode::Mention,
         RawSlackMode::Thread => SlackMode::Thread,
         RawSlackMode::All => SlackMode::All,
+    }
+}
+
+const fn streaming(raw: RawSlackStreaming) -> SlackStreaming {
+    match raw {
+        RawSlackStreaming::Auto => SlackStreaming::Auto,
+        RawSlackStreaming::Edit => SlackStreaming::Edit,
+        RawSlackStreaming::Off => SlackStreaming::Off,
     }
 }
 

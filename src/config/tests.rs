@@ -172,6 +172,9 @@ fn slack_is_off_without_its_table_and_says_what_it_needs() {
         (slack.place.mode, slack.api.as_str()),
         (SlackMode::Thread, "https://slack.com/api/")
     );
+    assert_eq!(slack.streaming, SlackStreaming::Auto);
+    let edit = Files::new(&format!("{config}{http}streaming = \"edit\"\n")).load().unwrap();
+    assert_eq!(edit.slack.unwrap().streaming, SlackStreaming::Edit);
     let app = "app_token = { env = \"SLACK_APP_TOKEN\" }\n";
     for (mistake, said) in [
         (String::new(), "slack.app_token"),

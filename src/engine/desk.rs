@@ -11,16 +11,16 @@ use tokio::sync::broadcast;
 use super::{Engine, LedgerError, effects, home};
 use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{Execution, Scope, State};
-use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId};
+use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
 use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, RowType, Tails, Turn};
 use crate::core::ledger::session::{
-    Accept, Accepted, Behalf, Cancel, CancelAnswer, Stop, shown_by,
+    Accept, Accepted, Behalf, Cancel, CancelAnswer, Placed, PutSurface, Stop, shown_by,
 };
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
 use crate::core::time::Timestamp;
-use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, StoreError};
+use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, Shown, StoreError};
 
 /// The desk of an engine.
 pub struct FrontDesk(pub Arc<Engine>);
@@ -228,6 +228,17 @@ impl Desk for FrontDesk {
 
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         async move { self.homes().await.map_err(|error| away(&error.into())) }.boxed()
+    }
+
+    fn surface<'a>(
+        &'a self,
+        session: &'a SessionId,
+        turn: TurnNo,
+        Shown { form, mark, at }: Shown,
+    ) -> BoxFuture<'a, Result<Placed, DeskError>> {
+        let (session, boot) = (session.clone(), self.0.boot());
+        let put = PutSurface { session, turn, boot, form, mark, at };
+        async move { self.0.ledger.run(&put).await.map_err(|error| away(&error)) }.boxed()
     }
 
     fn stirs(&self) -> broadcast::Receiver<SessionId> {

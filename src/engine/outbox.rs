@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError};
 
 use super::{Engine, LedgerError, nodes, watcher};
 use crate::core::execution::{Address, Execution, Home, PostSort};
-use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId};
-use crate::core::ledger::row::{Errand, Item, ItemState, RowType};
-use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry};
+use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId, TurnNo};
+use crate::core::ledger::row::{Errand, Item, ItemState, RowType, Surface, Turn};
+use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry, first_post_of};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
 use crate::core::limits::{
     BACKOFF_FIRST_MS, BACKOFF_MS_MAX, ELSEWHERE_KEPT_MAX, POST_LEASE_MS, POST_MS_MAX,
@@ -223,6 +223,10 @@ async fn post(
 ) -> Result<String, ChannelError> {
     let (address, text, sort) = what;
     let channel = serving(engine, address)?;
+    let surface = match first_post_of(&item.id).filter(|_| channel.has_surfaces()) {
+        Some(turn) => surface(engine, session, turn).await?,
+        None => None,
+    };
     let post = Post {
         item: item.id.clone(),
         session: session.clone(),
@@ -230,11 +234,28 @@ async fn post(
         text: engine.ports.redactor.redact(text).into_owned(),
         sort,
         may_repeat: item.uncertain,
+        surface,
     };
     failpoint!("post.before");
     let posted = channel.post(post).await;
     failpoint!("post.after");
     posted
+}
+
+/// The message that shows this turn, which its first post takes over.
+async fn surface(
+    engine: &Engine,
+    session: &SessionId,
+    turn: TurnNo,
+) -> Result<Option<Surface>, ChannelError> {
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ledger.read(&aggregate, &[Key::turn(turn)]).await;
+    let rows = rows.map_err(|error| {
+        let what = LedgerError::from(error).to_string();
+        ChannelError::Retry { what, after_ms: 0 }
+    })?;
+    let turn = rows.iter().flatten().next().and_then(|row| Turn::of(row));
+    Ok(turn.and_then(|turn| turn.surface.clone()))
 }
 
 fn serving<'a>(

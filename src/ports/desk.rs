@@ -11,6 +11,8 @@ use super::Glance;
 use crate::core::arrival::Incoming;
 use crate::core::execution::{Execution, Scope};
 use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
+use crate::core::ledger::row::SurfaceForm;
+use crate::core::ledger::session::Placed;
 use crate::core::time::Timestamp;
 
 /// Why the desk did not take something.
@@ -97,6 +99,17 @@ pub struct SessionView {
     pub shown: BTreeMap<ExecutionId, String>,
 }
 
+/// The message that shows a turn while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// How it shows text.
+    pub form: SurfaceForm,
+    /// A hash of what it begins with.
+    pub mark: String,
+    /// Where it is, once that is known.
+    pub at: Option<String>,
+}
+
 /// The one way in. Everything that enters a session comes through here.
 pub trait Desk: Send + Sync + 'static {
     /// Takes an arrival, durably. Returning means it will not be lost.
@@ -122,6 +135,16 @@ pub trait Desk: Send + Sync + 'static {
     /// Sessions that have executions which live here; none where nothing does.
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         Box::pin(std::future::ready(Ok(vec![])))
+    }
+    /// A turn is shown by such a message: said before it is asked for, and again once it is known
+    /// where it is. Only what is answered [`Placed::Here`] may be shown.
+    fn surface<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _turn: TurnNo,
+        _shown: Shown,
+    ) -> BoxFuture<'a, Result<Placed, DeskError>> {
+        Box::pin(std::future::ready(Ok(Placed::Over)))
     }
     /// What a running or ended execution printed; `None` where it does not live here.
     fn glance<'a>(

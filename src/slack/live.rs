@@ -1,6 +1,6 @@
-//! What people see of a turn while it runs: Slack's status line under the thread, "is thinking…".
-//! Owns when it is set, set again and taken away. Must not know posts: an answer lands once, whole,
-//! by the outbox, and no text of it is shown before.
+//! How a thread stands while a turn runs: Slack's status line under it, "is thinking…", and where
+//! the workspace has sessions of agents, that this one works, which is where a person finds Slack's
+//! own button to stop it. Owns when either is set, set again and taken away. Must not know texts.
 //!
 //! Whatever goes wrong here is no more than a missing line: it never fails a turn, and where Slack
 //! does not let the bot show a status nothing else is said instead.
@@ -17,19 +17,49 @@ use tokio_util::sync::CancellationToken;
 
 use self::board::{Board, Told};
 use super::access::Keyring;
-use super::pace::Pace;
+use super::pace::{Pace, Rank};
 use super::place::Thread;
 use super::web::{CallError, Web};
 use crate::core::limits::{SLACK_STATUS_CALLS_MAX, SLACK_STATUS_END_MS};
 use crate::core::time::Timestamp;
 use crate::ports::{Clock, Progress};
 
-const SET: &str = "assistant.threads.setStatus";
+const LINE: &str = "assistant.threads.setStatus";
+const SESSION: &str = "agents.sessions.setStatus";
 /// Longest name of a tool that is shown.
 const TOOL_CHARS_MAX: usize = 40;
 
-/// The statuses of all threads.
+/// What is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The line under a thread, in words. Whatever the bot posts takes it away.
+    Line,
+    /// Whether the agent works.
+    Session,
+}
+
+impl Kind {
+    const fn method(self) -> &'static str {
+        match self {
+            Self::Line => LINE,
+            Self::Session => SESSION,
+        }
+    }
+
+    /// As Slack calls it; `None` is no status.
+    const fn word(self, status: Option<&str>) -> &str {
+        match (self, status) {
+            (Self::Line, Some(words)) => words,
+            (Self::Line, None) => "",
+            (Self::Session, Some(_)) => "processing",
+            (Self::Session, None) => "active",
+        }
+    }
+}
+
+/// The statuses of all threads, of one kind.
 pub(super) struct Live {
+    kind: Kind,
     keyring: Arc<Keyring>,
     web: Arc<Web>,
     clock: Arc<dyn Clock>,
@@ -39,9 +69,14 @@ pub(super) struct Live {
 }
 
 impl Live {
-    pub(super) fn new(keyring: Arc<Keyring>, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(
+        kind: Kind,
+        keyring: Arc<Keyring>,
+        web: Arc<Web>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let (pace, board, stirred) = (Arc::default(), Mutex::default(), Notify::new());
-        Self { keyring, web, clock, pace, board, stirred }
+        Self { kind, keyring, web, clock, pace, board, stirred }
     }
 
     /// Keeping this pace, which others keep as well.
@@ -53,6 +88,10 @@ impl Live {
     /// so none can be crowded out by others.
     pub(super) fn heard(&self, thread: Thread, progress: &Progress) {
         let status = match progress {
+            // It works, whatever it does.
+            Progress::Began { .. } | Progress::Tool { .. } if self.kind == Kind::Session => {
+                Some(String::new())
+            }
             Progress::Began { .. } => Some("is thinking…".to_owned()),
             Progress::Tool { name } => {
                 let name: String = name.chars().take(TOOL_CHARS_MAX).collect();
@@ -110,8 +149,11 @@ impl Live {
     fn due(&self, room: usize) -> (Vec<(Thread, Option<String>)>, Option<Timestamp>) {
         let now = self.clock.now();
         let mut board = self.board();
-        let (due, next) = board
-            .due(now, room, |thread, rank| self.pace().ask(now, (SET, thread.channel()), rank));
+        let (due, next) = board.due(now, room, |thread, rank| {
+            // A session is no message, and none waits for it.
+            let rank = if self.kind == Kind::Session { Rank::Quiet } else { rank };
+            self.pace().ask(now, (self.kind.method(), thread.channel()), rank)
+        });
         (due, next)
     }
 
@@ -128,27 +170,31 @@ impl Live {
         let body = json!({
             "channel_id": thread.channel(),
             "thread_ts": thread.root(),
-            "status": status.as_deref().unwrap_or_default(),
+            "status": self.kind.word(status.as_deref()),
         });
         let Ok(token) = self.keyring.token(thread.installation()).await else {
             // Where nobody can speak, nothing is shown.
             self.board().told(&thread, self.clock.now(), (status, Told::NotHere));
             return;
         };
-        let answered = self.web.call(&token, SET, &body).await;
+        let method = self.kind.method();
+        let answered = self.web.call(&token, method, &body).await;
         let now = self.clock.now();
         let told = match answered {
             Ok(_) => Told::Shown,
             Err(CallError::Limited { after_ms, .. }) => {
-                self.pace().limited(now, (SET, thread.channel()), after_ms);
+                self.pace().limited(now, (method, thread.channel()), after_ms);
                 Told::NotYet
             }
             Err(CallError::Unreached { .. } | CallError::Unknown { .. }) => Told::NotYet,
             Err(CallError::Refused { error, .. }) if is_of_thread(&error) => Told::NotHere,
             Err(error @ CallError::Refused { .. }) => {
-                if self.board().give_up() {
-                    tracing::warn!(error = %error,
-                        "nobody sees in Slack what a turn does; its answer comes all the same");
+                match (self.board().give_up(), self.kind) {
+                    (true, Kind::Line) => tracing::warn!(error = %error,
+                        "nobody sees in Slack what a turn does; its answer comes all the same"),
+                    (true, Kind::Session) => tracing::debug!(error = %error,
+                        "this workspace has no sessions of agents, or not for this app"),
+                    (false, Kind::Line | Kind::Session) => {}
                 }
                 Told::NotHere
             }

@@ -13,6 +13,7 @@ mod card;
 mod guard;
 mod live;
 mod pace;
+mod surface;
 mod text;
 mod verdict;
 
@@ -52,6 +53,8 @@ pub struct Settings {
     pub channels: BTreeMap<String, Hearing>,
     /// Other bots that are heard, by the id of their user or bot.
     pub bots: Vec<String>,
+    /// How an answer is shown while it comes.
+    pub streaming: Streaming,
     /// People of other companies, in shared channels, that are heard, by the id of their user.
     pub guests: Vec<String>,
 }
@@ -109,6 +112,18 @@ impl From<Mode> for Hearing {
     fn from(mode: Mode) -> Self {
         Self { mode, shared: false }
     }
+}
+
+/// How an answer is shown while it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Streaming {
+    /// It is streamed where the workspace has that, else it stands in a message that is edited.
+    #[default]
+    Auto,
+    /// It stands in a message that is edited.
+    Edit,
+    /// It is not shown before it is whole.
+    Off,
 }
 
 /// What is heard in a channel. In a direct message everything is.

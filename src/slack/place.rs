@@ -116,5 +116,11 @@ pub(super) fn instant(ts: &str) -> Timestamp {
     Timestamp::from_ms(seconds.saturating_mul(1_000).saturating_add(millis.parse().unwrap_or(0)))
 }
 
+/// The id of a person's user.
+pub fn user_of(person: &Principal) -> Option<&str> {
+    let rest = person.as_str().strip_prefix(SURFACE)?.strip_prefix('/')?;
+    rest.split_once('/').map(|(_, user)| user)
+}
+
 #[cfg(test)]
 mod tests;

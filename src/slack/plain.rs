@@ -205,7 +205,7 @@ fn same(target: &str, label: &str) -> bool {
 }
 
 /// Once, from left to right: what one escape leaves is not looked at again.
-fn unescaped(text: &str) -> String {
+pub(super) fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('&') {

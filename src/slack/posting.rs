@@ -9,6 +9,7 @@ mod file;
 mod kept;
 mod look;
 mod shown;
+mod taken;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,22 +22,26 @@ use tokio_util::sync::CancellationToken;
 
 use self::kept::Kept;
 use self::look::Me;
+use self::taken::{Begun, Taken};
+use super::Streaming;
 use super::access::Keyring;
 use super::card::Rendered;
-use super::live::Live;
+use super::live::{Kind, Live};
 use super::pace::{Pace, Pass, Rank};
 use super::place::Thread;
+use super::surface::Surfaces;
 use super::text::{self, Part, Plan};
 use super::verdict::{self, Verdict};
 use super::web::{CallError, Web};
 use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, PostSort};
 use crate::core::id::SessionId;
+use crate::core::ledger::session::first_post_of;
 use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
 use crate::core::time::Timestamp;
-use crate::ports::{Card, Channel, ChannelError, Clock, Post, Progress};
+use crate::ports::{Card, Channel, ChannelError, Clock, Desk, Post, Progress};
 
-const POST: &str = "chat.postMessage";
+pub(super) const POST: &str = "chat.postMessage";
 /// By this the bot knows its own posts again.
 const EVENT_TYPE: &str = "dogwatch_post";
 /// Where an earlier try may have posted it, and nobody can say.
@@ -44,6 +49,8 @@ const MARK: &str = "(may be repeated)";
 /// The label of a post's file, and of the message that comes before it.
 const FILE: &str = "file";
 const INTRO: &str = "intro";
+/// The label of what is shown of it before it is whole.
+pub(super) const DRAFT: &str = "draft";
 
 /// What is posted of a post: the time stamp of each part, by its label: its number, and a second
 /// one where a part had to be sent in smaller pieces.
@@ -56,24 +63,52 @@ pub struct Posting {
     clock: Arc<dyn Clock>,
     pace: Arc<Mutex<Pace>>,
     live: Arc<Live>,
+    sessions: Arc<Live>,
+    surfaces: Arc<Surfaces>,
     kept: Mutex<Kept>,
     me: OnceCell<Me>,
 }
 
 impl Posting {
     /// Calls nobody yet.
-    pub fn new(keyring: Arc<Keyring>, web: Arc<Web>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        streaming: Streaming,
+        keyring: Arc<Keyring>,
+        web: Arc<Web>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let pace = Arc::new(Mutex::new(Pace::default()));
-        let live = Live::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock));
-        let live = Arc::new(live.paced(Arc::clone(&pace)));
+        let live = |kind| {
+            let live = Live::new(kind, Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock));
+            Arc::new(live.paced(Arc::clone(&pace)))
+        };
+        let (live, sessions) = (live(Kind::Line), live(Kind::Session));
+        let wire = (Arc::clone(&web), Arc::clone(&clock));
+        let surfaces = Surfaces::new(
+            (streaming, Arc::clone(&keyring)),
+            wire,
+            Arc::clone(&pace),
+            Arc::clone(&live),
+        );
+        let surfaces = Arc::new(surfaces);
         let (kept, me) = (Mutex::default(), OnceCell::new());
-        Self { keyring, web, clock, pace, live, kept, me }
+        Self { keyring, web, clock, pace, live, sessions, surfaces, kept, me }
+    }
+
+    /// Shows answers while they come, until `ending`. Posts need it not. To be run once.
+    pub fn stream(&self, desk: Arc<dyn Desk>, ending: CancellationToken) -> BoxFuture<'static, ()> {
+        Arc::clone(&self.surfaces).run(desk, ending).boxed()
     }
 
     /// Shows what turns do, until `ending`; then takes away what it shows, and is over soon after.
     /// Posts need it not. To be run once.
     pub fn tell(&self, ending: CancellationToken) -> BoxFuture<'static, ()> {
-        Arc::clone(&self.live).run(ending).boxed()
+        let lines = Arc::clone(&self.live).run(ending.clone());
+        let sessions = Arc::clone(&self.sessions).run(ending);
+        async move {
+            tokio::join!(lines, sessions);
+        }
+        .boxed()
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
@@ -93,12 +128,16 @@ impl Posting {
         let began = self.clock.now();
         let (first_at, sent) = self.kept().known(&post);
         let until = began.plus_ms(SLACK_POST_MS_MAX);
-        let mut one = Try { posting: self, thread, post, until, first_at, sent, mark: false };
+        let (mark, surface) = (false, None);
+        let mut one = Try { posting: self, thread, post, until, first_at, sent, mark, surface };
         let done = one.run(drawn.as_ref()).await;
         let channel = one.thread.channel();
         match done {
             Ok(()) => {
                 self.kept().done(&one.post);
+                if let Some(turn) = first_post_of(&one.post.item) {
+                    self.surfaces.done(&one.thread, turn);
+                }
                 self.live.posted(&one.thread);
                 let first = one.sent.get(INTRO).or_else(|| one.sent.values().next());
                 Ok(format!("slack:{channel}/{}", first.map_or("?", String::as_str)))
@@ -116,6 +155,10 @@ impl Posting {
 impl Channel for Posting {
     fn post(&self, post: Post) -> BoxFuture<'_, Result<String, ChannelError>> {
         self.deliver(post, None).boxed()
+    }
+
+    fn has_surfaces(&self) -> bool {
+        true
     }
 
     fn shows(&self) -> bool {
@@ -136,8 +179,10 @@ impl Channel for Posting {
         .boxed()
     }
 
-    fn progress(&self, _session: &SessionId, address: &Address, progress: Progress) {
+    fn progress(&self, session: &SessionId, address: &Address, progress: Progress) {
         if let Ok(thread) = Thread::of(address) {
+            self.surfaces.heard(&thread, session, &progress);
+            self.sessions.heard(thread.clone(), &progress);
             self.live.heard(thread, &progress);
         }
     }
@@ -177,13 +222,19 @@ struct Try<'a> {
     sent: Sent,
     /// The next message says that it may be a repeat.
     mark: bool,
+    /// What shows its turn, until a part has taken it over.
+    surface: Option<Begun>,
 }
 
 impl Try<'_> {
     async fn run(&mut self, drawn: Option<&Rendered>) -> Result<(), ChannelError> {
-        if self.post.may_repeat {
-            self.mark = !self.find_earlier().await;
+        self.surface = self.settle().await?;
+        let lost = self.surface.as_ref().is_some_and(|begun| begun.at.is_none());
+        if self.post.may_repeat || lost {
+            self.mark = !self.find_earlier().await && self.post.may_repeat;
         }
+        // A part that is there has taken it over, or came in its place.
+        self.surface = self.surface.take().filter(|_| self.sent.is_empty());
         if let Some(drawn) = drawn {
             return self.put_up(drawn).await;
         }
@@ -247,6 +298,14 @@ impl Try<'_> {
 
     /// One message.
     async fn say(&mut self, label: &str, text: &str, markdown: Option<&str>) -> Result<(), Stop> {
+        match self.take_over(label, text, markdown).await? {
+            Taken::Whole => return Ok(()),
+            Taken::Beginning(rest) => {
+                let blocks = json!([{ "type": "markdown", "text": rest.markdown }]);
+                return self.send_blocks(label, &rest.text, Some(blocks)).await;
+            }
+            Taken::Nothing => {}
+        }
         let blocks =
             markdown.map(|text| json!([{ "type": "markdown", "text": self.marked(text) }]));
         self.send_blocks(label, text, blocks).await
@@ -269,7 +328,7 @@ impl Try<'_> {
             "blocks": blocks,
             "unfurl_links": false,
             "unfurl_media": false,
-            "metadata": { "event_type": EVENT_TYPE, "event_payload": self.payload(label) },
+            "metadata": metadata(&self.post.session, self.post.item.as_str(), label),
         });
         let answer = self.call(POST, Rank::Answer, &body).await?;
         // It is done also when Slack does not say which message it is.
@@ -279,14 +338,22 @@ impl Try<'_> {
         Ok(())
     }
 
-    /// Ids only: every app of the workspace may read them.
     fn payload(&self, label: &str) -> Value {
-        let Post { item, session, .. } = &self.post;
-        json!({ "session": session.as_str(), "item": item.as_str(), "part": label })
+        payload(&self.post.session, self.post.item.as_str(), label)
     }
 
     /// Calls Slack once its pace allows it, while there is time.
     async fn call(&self, method: &'static str, rank: Rank, body: &Value) -> Result<Value, Stop> {
+        self.ask(method, rank, body).await?.map_err(stop)
+    }
+
+    /// Likewise, for whoever knows what to do about Slack's own word.
+    async fn ask(
+        &self,
+        method: &'static str,
+        rank: Rank,
+        body: &Value,
+    ) -> Result<Result<Value, CallError>, Stop> {
         loop {
             self.pass(method, rank).await?;
             let Posting { web, keyring, .. } = self.posting;
@@ -306,7 +373,7 @@ impl Try<'_> {
                     let what = "the token is being changed for a new one".to_owned();
                     return Err(Stop::Over(ChannelError::Retry { what, after_ms: 0 }));
                 }
-                answered => return answered.map_err(stop),
+                answered => return Ok(answered),
             }
         }
     }
@@ -346,6 +413,21 @@ impl Try<'_> {
             }
         }
     }
+}
+
+/// Ids only: every app of the workspace may read them.
+fn payload(session: &SessionId, item: &str, label: &str) -> Value {
+    json!({ "session": session.as_str(), "item": item, "part": label })
+}
+
+/// What stands beside a message, so that it is known again.
+pub(super) fn metadata(session: &SessionId, item: &str, label: &str) -> Value {
+    json!({ "event_type": EVENT_TYPE, "event_payload": payload(session, item, label) })
+}
+
+/// Does this word of Slack's say that a message cannot be edited any more?
+pub(super) fn cannot_be_changed(error: &str) -> bool {
+    ["edit_window_closed", "cant_update_message", "block_mismatch"].contains(&error)
 }
 
 fn stop(error: CallError) -> Stop {

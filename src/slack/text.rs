@@ -70,6 +70,28 @@ fn intro(tamed: &str) -> Part {
     ))
 }
 
+/// What may be shown of a text that is not whole yet: whatever follows, it stays the beginning of
+/// what the whole becomes. At most so many bytes.
+pub(super) fn begun(text: &str, bytes_max: usize) -> String {
+    let text = text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default();
+    // What stands after these in their line says whether they call somebody.
+    let line = text.rfind('\n').map_or(0, |end| end + 1);
+    let open = text.get(line..).and_then(|rest| rest.find(['<', '@', '&']));
+    let sure = open.map_or(text.len(), |open| line + open);
+    // Space at the end may be none in the whole.
+    tame::tame(text.get(..sure).unwrap_or_default().trim_end()).trim_end().to_owned()
+}
+
+/// A text that is not whole yet as a message.
+pub(super) fn draft(begun: &str) -> Part {
+    Part::new(begun.to_owned())
+}
+
+/// The rest of a text, whose beginning stands elsewhere.
+pub(super) fn rest(markdown: &str) -> Part {
+    Part::new(markdown.trim_start().to_owned())
+}
+
 /// A part in mrkdwn, in pieces small enough for the oldest limit there is; each stands for itself.
 pub(super) fn plain(markdown: &str) -> Vec<String> {
     let mut out = Vec::new();

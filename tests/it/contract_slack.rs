@@ -73,6 +73,26 @@ async fn the_sdk_s_client_gets_on_with_the_fake_that_the_bot_is_tested_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_s_stream_gets_on_with_the_fake_that_streams_are_tested_with() {
+    let slack = FakeSlack::start().await;
+    let root = slack.root("C1");
+    let said = answer(&["stream", &slack.api(), "C1", &root], "").await;
+    let seen: Value = serde_json::from_str(&said).unwrap();
+    let over = "message_not_in_streaming_state";
+    let wanted = json!({
+        "seen": "*first* of it, more and the end",
+        "refused": [over, over, "missing_recipient_user_id"],
+    });
+    assert_eq!(seen, wanted);
+    let message = slack.posted().pop().unwrap();
+    assert_eq!(
+        (message.text.as_str(), &message.metadata["event_type"]),
+        ("all of it", &json!("script"))
+    );
+    assert_eq!(slack.session("C1", &root).as_deref(), Some("active"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_sdk_s_framework_answers_over_the_connections_that_the_bot_is_tested_with() {
     let (slack, lines) = (FakeSlack::start().await, SlackSocket::start().await);
     slack.socket_url(&lines.url());

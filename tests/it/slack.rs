@@ -7,11 +7,13 @@ mod earlier;
 mod engine;
 mod gone;
 mod install;
+mod killed;
 mod live;
 mod long;
 mod people;
 mod posting;
 mod repeats;
+mod streaming;
 mod watching;
 mod whole;
 mod wire;
@@ -114,6 +116,7 @@ fn post(root: &str, text: &str) -> Post {
         text: text.to_owned(),
         sort: PostSort::Answer,
         may_repeat: false,
+        surface: None,
     }
 }
 

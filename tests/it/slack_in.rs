@@ -24,7 +24,7 @@ use dogwatch::slack::access::Keyring;
 use dogwatch::slack::envelope::Envelope;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Delivery, Reach, Reception, Reply};
-use dogwatch::slack::{Credentials, Ingress, Mode, Settings};
+use dogwatch::slack::{Credentials, Ingress, Mode, Settings, Streaming};
 use serde_json::{Value, json};
 
 use self::desk::{Answers, TestDesk};
@@ -49,6 +49,7 @@ fn settings() -> Settings {
         hearing: Mode::Thread.into(),
         channels: BTreeMap::new(),
         bots: Vec::new(),
+        streaming: Streaming::Off,
         guests: Vec::new(),
     }
 }

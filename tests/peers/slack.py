@@ -4,6 +4,7 @@ out of a Web API, and whether its framework is happy with a connection.
     slack.py sign SECRET SECONDS        body on stdin; the signature on stdout
     slack.py believe SECRET SECONDS SIGNATURE   body on stdin; yes or no on stdout
     slack.py client API CHANNEL ROOT    the script below; what it saw as JSON on stdout
+    slack.py stream API CHANNEL ROOT    an answer that streams; what was refused as JSON on stdout
     slack.py bolt API                   a bot that answers mentions; `ready` once it is connected;
                                         ends with its standard input
 """
@@ -12,6 +13,7 @@ import json
 import sys
 
 from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError
 from slack_sdk.signature import SignatureVerifier
 
 BOT, APP = "xoxb-of-the-tests", "xapp-of-the-tests"
@@ -35,6 +37,32 @@ def client(api, channel, root):
     }))
 
 
+def stream(api, channel, root):
+    web = WebClient(token=BOT, base_url=api)
+    payload = {"event_type": "script", "event_payload": {"part": "0"}}
+    reader = {"recipient_team_id": "T1", "recipient_user_id": "U7"}
+    answer = web.chat_stream(buffer_size=8, channel=channel, thread_ts=root, **reader)
+    for piece in ("**first** of it, ", "more"):
+        answer.append(markdown_text=piece)
+    answer.stop(markdown_text=" and the end", metadata=payload)
+    seen = web.conversations_replies(channel=channel, ts=root)["messages"][-1]["text"]
+    late = {"channel": channel, "ts": answer.ts}
+    refused = []
+    for call in (
+        lambda: web.chat_appendStream(markdown_text="late", **late),
+        lambda: web.chat_stopStream(**late),
+        lambda: web.chat_startStream(channel=channel, thread_ts=root),
+    ):
+        try:
+            call()
+        except SlackApiError as error:
+            refused.append(error.response["error"])
+    web.chat_update(text="all of it", **late)
+    for status in ("processing", "active"):
+        web.agents_sessions_setStatus(channel_id=channel, thread_ts=root, status=status)
+    print(json.dumps({"seen": seen, "refused": refused}))
+
+
 def bolt(api):
     from slack_bolt import App
     from slack_bolt.adapter.socket_mode import SocketModeHandler
@@ -55,6 +83,8 @@ def main():
     mode, *words = sys.argv[1:]
     if mode == "client":
         client(*words)
+    elif mode == "stream":
+        stream(*words)
     elif mode == "bolt":
         bolt(*words)
     else:

@@ -15,6 +15,7 @@ mod people;
 mod reach;
 mod rng;
 mod seen;
+mod surfaces;
 mod work;
 mod world;
 

@@ -276,6 +276,7 @@ impl Step<'_> {
                     (true, true) => {}
                 }
             }
+            self.surface(before, after);
             if before.state == after.state {
                 continue;
             }

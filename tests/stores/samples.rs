@@ -17,7 +17,7 @@ use dogwatch::core::installation::{
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live, Recent,
-    StartKey, Summary, Tails, Turn, TurnState, Unread,
+    StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
 use dogwatch::core::time::Timestamp;
@@ -201,39 +201,49 @@ fn arrivals() -> Vec<(&'static str, Row)> {
     ]
 }
 
+fn turn(origin: Origin, state: TurnState) -> Turn {
+    Turn {
+        no: 4,
+        origin,
+        principal: lena(),
+        address: address(),
+        chain: 2,
+        solo: false,
+        attempt: 1,
+        failures: 2,
+        outage_since: Some(at(3)),
+        base: 20,
+        len: 3,
+        seen_len: 2,
+        carried: vec![
+            Carried { seq: 11, execution: None, collect: false },
+            Carried { seq: 12, execution: Some(id!(ExecutionId, "1")), collect: true },
+        ],
+        seen: 1,
+        fence: 9,
+        opened_at: at(2),
+        ended_at: Some(at(8)),
+        state,
+        shared: false,
+        others: vec![],
+        surface: None,
+    }
+}
+
 fn turns() -> Vec<(&'static str, Row)> {
-    let turn = |origin, state| {
-        Row::Turn(Turn {
-            no: 4,
-            origin,
-            principal: lena(),
-            address: address(),
-            chain: 2,
-            solo: false,
-            attempt: 1,
-            failures: 2,
-            outage_since: Some(at(3)),
-            base: 20,
-            len: 3,
-            seen_len: 2,
-            carried: vec![
-                Carried { seq: 11, execution: None, collect: false },
-                Carried { seq: 12, execution: Some(id!(ExecutionId, "1")), collect: true },
-            ],
-            seen: 1,
-            fence: 9,
-            opened_at: at(2),
-            ended_at: Some(at(8)),
-            state,
-            shared: false,
-            others: vec![],
-        })
+    let shown = |form, place| {
+        let (boot, mark) = (id!(BootId, "b1"), "0a1b".into());
+        let surface = Surface { boot, form, mark, opened_at: at(4), at: place };
+        Row::Turn(Turn { surface: Some(surface), ..turn(Origin::Human, TurnState::Open) })
     };
+    let turn = |origin, state| Row::Turn(turn(origin, state));
     vec![
         ("turn_open", turn(Origin::Human, TurnState::Open)),
         ("turn_committed", turn(Origin::Synthetic, TurnState::Committed)),
         ("turn_dead", turn(Origin::Human, TurnState::Dead("five attempts".into()))),
         ("turn_stopped", turn(Origin::Human, TurnState::Stopped)),
+        ("turn_streamed", shown(SurfaceForm::Stream, None)),
+        ("turn_drafted", shown(SurfaceForm::Draft, Some("1700000000.000100".into()))),
     ]
 }
 

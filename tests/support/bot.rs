@@ -28,12 +28,14 @@ use dogwatch::ports::{
     Channel, Clock, Command, Desk, DeskError, Done, ExitSink, Ids, Launcher, Model, Post,
     SessionView, Store,
 };
+use dogwatch::slack::posting::Posting;
 use dogwatch::store::{self, Sqlite, UlidIds};
 use dogwatch::tools::Wiring;
 use dogwatch::watch::{self, Timing, Watch};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fake_llm::FakeLlm;
@@ -65,6 +67,8 @@ pub(crate) struct Setup {
     pub(crate) base_url: Option<String>,
     /// A store that other nodes share; its own file without.
     pub(crate) shared: Option<Arc<dyn Store>>,
+    /// So many times as fast as others its clock goes.
+    pub(crate) speed: u64,
     /// Where people are in Slack, if they are.
     pub(crate) slack: Option<Arc<FakeSlack>>,
 }
@@ -84,6 +88,7 @@ impl Default for Setup {
             secrets: Vec::new(),
             base_url: None,
             shared: None,
+            speed: 1,
             slack: None,
         }
     }
@@ -111,6 +116,8 @@ struct Boot {
     /// The same without the hand of the test on it.
     raw: Arc<dyn Store>,
     tasks: TaskTracker,
+    /// Until then it shows in Slack what its turns say.
+    showing: CancellationToken,
 }
 
 /// Fails with a picture of the bot when it takes too long.
@@ -127,7 +134,7 @@ impl Bot {
 
     /// A bot that runs, set up so.
     pub(crate) async fn with(setup: Setup) -> Self {
-        let clock = JumpClock::start();
+        let clock = JumpClock::fast(setup.speed);
         Self::beside(setup, Arc::new(FakeLlm::start().await), Stage::default(), clock).await
     }
 
@@ -189,11 +196,20 @@ impl Bot {
             Arc::new(self.launcher(&exits, &tasks))
         };
         let name = BootId::new(UlidIds.fresh()).unwrap();
-        let engine = self.engine(name.clone(), Arc::clone(&store), Arc::clone(&launcher));
+        let posting = self.posting();
+        let (at, channel) = ((name.clone(), Arc::clone(&store)), posting.clone());
+        let engine = self.engine(at, Arc::clone(&launcher), channel);
         exits.bind(&engine);
+        let showing = CancellationToken::new();
+        if let Some(posting) = posting {
+            let desk = Arc::new(FrontDesk(Arc::clone(&engine)));
+            let shows = posting.stream(desk, showing.clone());
+            let _inside = runtime.enter();
+            tasks.spawn(shows);
+        }
         let starting = Arc::clone(&engine);
         let started = runtime.spawn(async move { starting.start().await });
-        self.boot = Some(Boot { name, runtime, engine, launcher, store, raw, tasks });
+        self.boot = Some(Boot { name, runtime, engine, launcher, store, raw, tasks, showing });
         started
     }
 
@@ -233,12 +249,21 @@ impl Bot {
         OpenAi::new(settings, Arc::new(JumpClock::start())).unwrap()
     }
 
-    fn engine(&self, boot: BootId, store: Arc<dyn Store>, launcher: Arc<Watch>) -> Arc<Engine> {
+    fn posting(&self) -> Option<Arc<Posting>> {
+        let slack = self.setup.slack.as_ref()?;
+        Some(Arc::new(slack.posting(Arc::new(self.clock.clone()))))
+    }
+
+    fn engine(
+        &self,
+        (boot, store): (BootId, Arc<dyn Store>),
+        launcher: Arc<Watch>,
+        posting: Option<Arc<Posting>>,
+    ) -> Arc<Engine> {
         let channel: Arc<dyn Channel> = Arc::new(self.stage.clone());
         let mut channels = HashMap::from([("console".to_owned(), channel)]);
-        if let Some(slack) = &self.setup.slack {
-            let posting = slack.posting(Arc::new(self.clock.clone()));
-            channels.insert("slack".to_owned(), Arc::new(posting));
+        if let Some(posting) = posting {
+            channels.insert("slack".to_owned(), posting);
         }
         let model: Arc<dyn Model> = Arc::new(self.model());
         let ports = Ports {
@@ -288,7 +313,9 @@ impl Bot {
         let boot = self.boot.as_ref().unwrap();
         let (engine, launcher) = (Arc::clone(&boot.engine), Arc::clone(&boot.launcher));
         let tasks = boot.tasks.clone();
+        let showing = boot.showing.clone();
         let ending = boot.runtime.spawn(async move {
+            showing.cancel();
             engine.shut_down().await;
             launcher.release();
             tasks.close();

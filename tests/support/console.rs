@@ -202,6 +202,7 @@ pub(crate) fn post(name: &str, item: &str, text: &str, sort: PostSort) -> Post {
         text: text.to_owned(),
         sort,
         may_repeat: false,
+        surface: None,
     }
 }
 

@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dogwatch::core::execution::Execution;
-use dogwatch::core::id::{ExecutionId, SessionId};
+use dogwatch::core::id::{ExecutionId, SessionId, TurnNo};
 use dogwatch::core::ledger::audit::{Balance, Snapshot, audit};
-use dogwatch::core::ledger::row::{Item, RowType};
+use dogwatch::core::ledger::row::{Item, RowType, Turn};
 use dogwatch::core::ledger::{Aggregate, Key};
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::ports::Store;
@@ -59,6 +59,28 @@ impl Bot {
             }
         };
         self.wait("what is expected of the outbox", seen).await
+    }
+
+    /// Waits until a turn's row is like that.
+    pub(crate) async fn turn_when(
+        &self,
+        session: &SessionId,
+        turn: TurnNo,
+        is: impl Fn(&Turn) -> bool,
+    ) {
+        let mut applies = self.hand.applies();
+        let aggregate = Aggregate::Session(session.clone());
+        let seen = async {
+            loop {
+                applies.mark_unchanged();
+                let rows = snapshot(self.store_now(), &aggregate).await;
+                if rows.get(&Key::turn(turn)).and_then(Turn::of).is_some_and(&is) {
+                    return;
+                }
+                applies.changed().await.unwrap();
+            }
+        };
+        self.wait("what is expected of a turn", seen).await;
     }
 
     /// An execution of the main chat.

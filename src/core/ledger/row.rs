@@ -203,6 +203,9 @@ pub struct Turn {
     /// People besides its principal whose arrivals it took, each once. It may do what all may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Principal>,
+    /// The message that shows it while it runs, where its channel has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface: Option<Surface>,
 }
 
 impl Turn {
@@ -210,6 +213,32 @@ impl Turn {
     pub fn people(&self) -> impl Iterator<Item = &Principal> {
         std::iter::once(&self.principal).chain(&self.others)
     }
+}
+
+/// How a surface shows text that is not whole yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SurfaceForm {
+    /// Text is added to it until it is closed; what comes later is refused.
+    Stream,
+    /// A message that is edited.
+    Draft,
+}
+
+/// The message that shows a turn while it runs, and becomes its first post. Written before it is
+/// asked for, and again once it is known where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surface {
+    /// Whose process shows it.
+    pub boot: BootId,
+    /// How it shows text.
+    pub form: SurfaceForm,
+    /// A hash of what it begins with: by this it is known again where nobody heard where it is.
+    pub mark: String,
+    /// When it was first written.
+    pub opened_at: Timestamp,
+    /// Where it is, in its channel's own words; `None` until that was heard.
+    pub at: Option<String>,
 }
 
 /// What is left of a chain: all that follows from one message of a person.

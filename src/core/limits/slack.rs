@@ -113,6 +113,22 @@ pub const SLACK_STATUSES_MAX: usize = 256;
 pub const SLACK_STATUS_CALLS_MAX: usize = 4;
 /// Until all statuses are taken away when the bot is asked to end.
 pub const SLACK_STATUS_END_MS: u64 = 2_000;
+/// Characters that are shown at once of an answer while it comes; fewer wait a moment for more.
+pub const SLACK_STREAM_CHARS_MIN: usize = 256;
+/// So long they wait, and so far apart are the calls that show them.
+pub const SLACK_STREAM_MS: u64 = 1_000;
+/// Bytes of an answer that are shown while it comes; the rest comes with the whole.
+pub const SLACK_STREAM_BYTES_MAX: usize = 8_000;
+/// Before a call is tried again that could not be made.
+pub const SLACK_STREAM_RETRY_MS: u64 = 5_000;
+/// After its turn has ended, a stream that no post takes over is closed.
+pub const SLACK_STREAM_LEFT_MS: u64 = 3_000;
+/// So long what a turn showed is known here after its end: its post may be late.
+pub const SLACK_STREAM_KEPT_MS: u64 = 600_000;
+/// Turns that are shown at a time.
+pub const SLACK_STREAMS_MAX: usize = 256;
+/// Calls for them at a time.
+pub const SLACK_STREAM_CALLS_MAX: usize = 8;
 /// How often what runs is looked at, for the last line of its message. Not for every line: Slack
 /// takes about one edit a second in a channel, for all.
 pub const SLACK_LOOK_MS: u64 = 10_000;
@@ -129,6 +145,8 @@ const _: () = assert!(SLACK_POST_MS_MAX + SWEEP_MS <= HAND_OVER_MS_MAX);
 const _: () = assert!(SLACK_LOOK_MS_MAX + SLACK_CALL_MS_MIN < SLACK_POST_MS_MAX);
 const _: () = assert!(SLACK_MARK_CHARS_MAX < SLACK_TEXT_CHARS_MAX);
 const _: () = assert!(SLACK_INTRO_CHARS_MAX + SLACK_TEXT_CHARS_MAX < SLACK_BLOCK_CHARS_MAX);
+const _: () = assert!(SLACK_STREAM_CHARS_MIN < SLACK_STREAM_BYTES_MAX);
+const _: () = assert!(SLACK_STREAM_BYTES_MAX < SLACK_BLOCK_CHARS_MAX - SLACK_MARK_CHARS_MAX);
 const _: () = assert!(SLACK_PARTS_MAX as u64 <= SLACK_BURST_MAX);
 const _: () =
     assert!(SLACK_STATUS_AGAIN_MS < 120_000 && MODEL_TOTAL_MS < SLACK_STATUS_QUIET_MS_MAX);

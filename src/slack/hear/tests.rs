@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::core::execution::Scope;
 use crate::core::id::ExecutionId;
-use crate::slack::{Credentials, Ingress};
+use crate::slack::{Credentials, Ingress, Streaming};
 
 fn settings() -> Settings {
     Settings {
@@ -19,6 +19,7 @@ fn settings() -> Settings {
         channels: BTreeMap::new(),
         bots: Vec::new(),
         guests: Vec::new(),
+        streaming: Streaming::Auto,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ChannelError, EVENT_TYPE, FILE, Sent, Stop, Try};
+use super::{ChannelError, DRAFT, EVENT_TYPE, FILE, Sent, Stop, Try};
 use crate::core::limits::{
     POST_MS_MAX, SLACK_LOOK_BACK_MS, SLACK_LOOK_MESSAGES_MAX, SLACK_LOOK_MS_MAX,
     SLACK_LOOK_PAGES_MAX,
@@ -11,6 +11,7 @@ use crate::core::limits::{
 use crate::core::time::Timestamp;
 use crate::slack::hear::Who;
 use crate::slack::pace::Rank;
+use crate::slack::surface;
 
 pub(super) const REPLIES: &str = "conversations.replies";
 
@@ -63,8 +64,12 @@ impl Try<'_> {
                 Err(ChannelError::Retry { what, after_ms: 0 })
             }
         };
-        let Seen { sent, nameless } = seen;
+        let Seen { mut sent, nameless } = seen;
         let found = !sent.is_empty();
+        let begun = sent.remove(DRAFT);
+        if let Some(surface) = &mut self.surface {
+            surface.at = surface.at.take().or(begun);
+        }
         self.sent.extend(sent);
         if let Err(error) = looked {
             let item = &self.post.item;
@@ -124,6 +129,13 @@ impl Try<'_> {
         format!("{}.000000", first_at.as_ms().saturating_sub(SLACK_LOOK_BACK_MS) / 1_000)
     }
 
+    /// A stream says nothing beside its text until it is closed.
+    fn is_begun(&self, message: &Value) -> bool {
+        let text = message.get("text").and_then(Value::as_str).unwrap_or_default();
+        let lost = self.surface.as_ref().filter(|begun| begun.at.is_none());
+        lost.is_some_and(|begun| begun.mark == surface::mark(text))
+    }
+
     fn note(&self, message: &Value, seen: &mut Seen) {
         let ts = message.get("ts").and_then(Value::as_str).unwrap_or("?");
         let files = message.get("files").and_then(Value::as_array);
@@ -140,7 +152,11 @@ impl Try<'_> {
         });
         let payload = metadata.and_then(|metadata| metadata.get("event_payload"));
         let Some(payload) = payload else {
-            seen.nameless += 1;
+            if self.is_begun(message) {
+                seen.sent.insert(DRAFT.to_owned(), ts.to_owned());
+            } else {
+                seen.nameless += 1;
+            }
             return;
         };
         let part = payload.get("part").and_then(Value::as_str).unwrap_or_default();

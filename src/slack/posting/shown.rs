@@ -10,9 +10,9 @@ use crate::ports::{Card, ChannelError, Post};
 use crate::slack::card::{self, Rendered};
 use crate::slack::pace::{Pass, Rank};
 use crate::slack::place::Thread;
+use crate::slack::surface::UPDATE;
 use crate::slack::verdict::Verdict;
 
-const UPDATE: &str = "chat.update";
 /// The label of the one message.
 const LABEL: &str = "0";
 
@@ -23,7 +23,9 @@ impl Posting {
         let address = execution.address;
         let Some(at) = posted else {
             let text = drawn.text.clone();
-            let post = Post { item, session, address, text, sort: PostSort::Human, may_repeat };
+            let sort = PostSort::Human;
+            let surface = None;
+            let post = Post { item, session, address, text, sort, may_repeat, surface };
             return self.deliver(post, Some(drawn)).await;
         };
         // With the last call it is over in time.

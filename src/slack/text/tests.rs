@@ -200,3 +200,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn slack_30_what_is_shown_of_a_text_is_always_the_beginning_of_the_whole() {
+    let texts = [
+        "One line.\nTwo <!channel> & &lt;!here> of @everyone.\n\n```\na < b\n```\nend <@U7> x",
+        "no line at all, but <!cha",
+        "a & b\u{2028}<\u{200b}!here>\r\nc @here",
+        "   \n\n x",
+    ];
+    for text in texts {
+        let whole = super::tame::tame(text);
+        let mut before = String::new();
+        for (at, _) in text.char_indices().chain([(text.len(), ' ')]) {
+            let shown = begun(&text[..at], 1_000);
+            assert!(whole.starts_with(&shown), "{shown:?} of {whole:?}");
+            assert!(shown.starts_with(&before), "{before:?} of {shown:?}");
+            before = shown;
+        }
+    }
+    assert_eq!(begun("first\nsecond <", 1_000), "first\nsecond");
+    assert_eq!(begun("first\nsecond <b> and\nmore", 1_000), "first\nsecond <b> and\nmore");
+    assert_eq!(begun("äöü", 3), "ä");
+}

@@ -11,6 +11,7 @@ use super::*;
 use crate::support::fake_slack::Fault;
 
 const SET: &str = "assistant.threads.setStatus";
+const SESSION: &str = "agents.sessions.setStatus";
 
 /// A stand whose statuses are shown until the test ends.
 struct Shown {
@@ -76,6 +77,47 @@ async fn slack_10_an_end_of_the_bot_takes_every_status_away() {
     shown.is(&root, Some("is thinking…")).await;
     let stand = shown.end().await;
     assert_eq!(stand.slack.status("C1", &root), None);
+}
+
+#[tokio::test]
+async fn slack_10_where_the_workspace_has_sessions_the_agent_works_until_its_turn_is_over() {
+    let shown = Shown::new().await;
+    let root = shown.stand.root.clone();
+    let is = |status: &'static str| {
+        let root = root.clone();
+        shown.stand.slack.session_is("C1", root, Some(status))
+    };
+    shown.began(&root);
+    patiently(is("processing")).await;
+    // A message takes the line away, not that the agent works.
+    shown.stand.post("in between").await.unwrap();
+    for number in 0..10 {
+        shown.runs(&root, &format!("tool_{number}"));
+    }
+    assert_eq!(shown.stand.slack.session("C1", &root).as_deref(), Some("processing"));
+    shown.tell(&root, Progress::Ended);
+    pass(&shown.stand.clock, SLACK_STATUS_MS, is("active")).await;
+    assert_eq!(shown.stand.slack.count(SESSION), 2);
+    // The end of the bot ends what it does.
+    shown.began(&root);
+    pass(&shown.stand.clock, SLACK_STATUS_MS, is("processing")).await;
+    let slack = shown.end().await.slack;
+    assert_eq!(slack.session("C1", &root).as_deref(), Some("active"));
+}
+
+#[tokio::test]
+async fn where_it_has_none_that_is_asked_once_and_the_line_is_there_all_the_same() {
+    let shown = Shown::new().await;
+    let root = shown.stand.root.clone();
+    shown.stand.slack.always(SESSION, Fault::Refuse("unknown_method"));
+    for _ in 0..3 {
+        shown.began(&root);
+        let thinks = shown.is(&root, Some("is thinking…"));
+        pass(&shown.stand.clock, SLACK_STATUS_MS, thinks).await;
+        shown.tell(&root, Progress::Ended);
+        pass(&shown.stand.clock, SLACK_STATUS_MS, shown.is(&root, None)).await;
+    }
+    assert_eq!(shown.stand.slack.count(SESSION), 1);
 }
 
 #[tokio::test]

@@ -239,7 +239,10 @@ async fn nobody_there_is_tried_again_and_silence_is_unknown() {
     drop(listener);
     let clock: Arc<dyn Clock> = Arc::new(stand.clock.clone());
     let web = Arc::new(Web::new(&api, Arc::clone(&clock)).unwrap());
-    let nowhere = Posting::new(Keyring::of(&stand.slack.settings()).unwrap(), web, clock);
+    let nowhere = {
+        let settings = stand.slack.settings();
+        Posting::new(settings.streaming, Keyring::of(&settings).unwrap(), web, clock)
+    };
     let what = format!("{:?}", patiently(nowhere.post(post(&stand.root, "x"))).await);
     assert!(what.contains("Retry") && what.contains("no connection"), "{what}");
     assert_eq!(stand.thread().len(), 0);

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, File, Message, TOKEN, World};
+use super::streams;
+use super::{Call, File, Message, Stream, TOKEN, World};
 
 /// The bot in its messages.
 pub(super) const USER: &str = "U0BOT";
@@ -16,12 +17,12 @@ pub(super) const READS: [&str; 4] =
 
 const TEXT_CHARS_MAX: usize = 40_000;
 const UPDATE_CHARS_MAX: usize = 4_000;
-const MARKDOWN_CHARS_MAX: usize = 12_000;
+pub(super) const MARKDOWN_CHARS_MAX: usize = 12_000;
 const BLOCKS_CHARS_MAX: usize = 13_200;
 const BLOCKS_MAX: usize = 50;
 const SECTION_CHARS_MAX: usize = 3_000;
 
-type Answer = Result<Value, &'static str>;
+pub(super) type Answer = Result<Value, &'static str>;
 
 impl World {
     pub(super) fn tick(&mut self) -> String {
@@ -61,6 +62,10 @@ impl World {
             "chat.postEphemeral" => self.ephemeral(asked),
             "chat.update" => self.update(asked),
             "chat.delete" => self.delete(asked),
+            "chat.startStream" => self.start_stream(asked),
+            "chat.appendStream" => self.append_stream(asked),
+            "chat.stopStream" => self.stop_stream(asked),
+            "agents.sessions.setStatus" => self.set_session(asked),
             "conversations.replies" => self.replies(asked),
             "assistant.threads.setStatus" => self.set_status(asked),
             "files.getUploadURLExternal" => self.upload_url(asked, address),
@@ -70,7 +75,7 @@ impl World {
     }
 
     /// May the bot write there?
-    fn writable(&self, channel: &str, thread: Option<&str>) -> Result<(), &'static str> {
+    pub(super) fn writable(&self, channel: &str, thread: Option<&str>) -> Result<(), &'static str> {
         let room = self.rooms.get(channel).ok_or("channel_not_found")?;
         if room.is_archived {
             return Err("is_archived");
@@ -104,8 +109,8 @@ impl World {
             text: text(asked, "text").chars().take(TEXT_CHARS_MAX).collect(),
             blocks,
             metadata: inner(asked, "metadata"),
-            files: Vec::new(),
             arguments: asked.clone(),
+            ..Message::default()
         };
         self.messages.push(message);
         // A post of the bot's takes its status away.
@@ -130,6 +135,13 @@ impl World {
         let message = self.messages.iter_mut().find(own).ok_or("message_not_found")?;
         if message.user != USER {
             return Err("cant_update_message");
+        }
+        if message.stream == Stream::Open {
+            return Err("streaming_state_conflict");
+        }
+        // What is left out stays.
+        if asked.contains_key("metadata") {
+            message.metadata = inner(asked, "metadata");
         }
         message.text = text(asked, "text");
         if !blocks.is_null() {
@@ -237,12 +249,12 @@ pub(super) fn text(asked: &Map<String, Value>, key: &str) -> String {
     }
 }
 
-fn optional(asked: &Map<String, Value>, key: &str) -> Option<String> {
+pub(super) fn optional(asked: &Map<String, Value>, key: &str) -> Option<String> {
     Some(text(asked, key)).filter(|text| !text.is_empty())
 }
 
 /// What is JSON inside of a form.
-fn inner(asked: &Map<String, Value>, key: &str) -> Value {
+pub(super) fn inner(asked: &Map<String, Value>, key: &str) -> Value {
     match asked.get(key) {
         Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
         other => other.cloned().unwrap_or_default(),
@@ -261,7 +273,7 @@ fn shown(message: &Message, metadata: bool) -> Value {
         .collect();
     let mut shown = json!({
         "type": "message", "ts": message.ts, "thread_ts": message.thread_ts,
-        "user": message.user, "text": message.text,
+        "user": message.user, "text": streams::written(message),
     });
     let fields = shown.as_object_mut().into_iter();
     for fields in fields {

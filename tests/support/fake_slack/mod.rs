@@ -18,6 +18,7 @@
 
 mod api;
 mod install;
+pub(crate) mod streams;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,7 +31,7 @@ use dogwatch::ports::Clock;
 use dogwatch::slack::access::Keyring;
 use dogwatch::slack::posting::Posting;
 use dogwatch::slack::web::Web;
-use dogwatch::slack::{Credentials, Ingress, Mode, Settings};
+use dogwatch::slack::{Credentials, Ingress, Mode, Settings, Streaming};
 use futures_util::stream;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
@@ -95,6 +96,21 @@ pub(crate) struct Message {
     pub(crate) files: Vec<File>,
     /// Everything that was asked for it.
     pub(crate) arguments: Map<String, Value>,
+    pub(crate) stream: Stream,
+}
+
+/// How far a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Stream {
+    /// It is an ordinary message.
+    #[default]
+    None,
+    /// Text is added to it.
+    Open,
+    /// A person stopped it.
+    Stopped,
+    /// It is closed, or Slack gave up on it.
+    Closed,
 }
 
 /// A file in the making or in a thread.
@@ -124,6 +140,9 @@ struct World {
     files: BTreeMap<String, File>,
     /// By channel and thread.
     statuses: BTreeMap<(String, String), String>,
+    /// The status of each agent's session, likewise.
+    sessions: BTreeMap<(String, String), String>,
+    streaming: Streaming,
     /// A refused token.
     token_is: Option<&'static str>,
     /// Who reads finds no metadata.
@@ -160,6 +179,7 @@ impl FakeSlack {
         let room = Room { is_member: true, ..Room::default() };
         let rooms = ["C1", "C2"].map(|channel| (channel.to_owned(), room.clone()));
         let world = World { rooms: rooms.into(), page_max: 1_000, ..World::default() };
+        let world = World { streaming: Streaming::Off, ..world };
         let shared = Arc::new(Shared {
             world: Mutex::new(world),
             faults: Mutex::default(),
@@ -196,6 +216,7 @@ impl FakeSlack {
             channels: BTreeMap::new(),
             bots: Vec::new(),
             guests: vec![],
+            streaming: self.world().streaming,
         }
     }
 
@@ -204,7 +225,10 @@ impl FakeSlack {
         // Another test of this process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let web = Arc::new(Web::new(&self.api(), Arc::clone(&clock)).unwrap());
-        Posting::new(Keyring::of(&self.settings()).unwrap(), web, clock)
+        {
+            let settings = self.settings();
+            Posting::new(settings.streaming, Keyring::of(&settings).unwrap(), web, clock)
+        }
     }
 
     // ------------------------------------------------------------ what it does

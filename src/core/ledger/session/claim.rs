@@ -200,6 +200,7 @@ impl Claim {
             state: TurnState::Open,
             shared,
             others: vec![],
+            surface: None,
         };
         selection.all().for_each(|unread| take::join(&mut turn, &unread.principal));
         for made in taken.people.into_iter().chain(notice) {

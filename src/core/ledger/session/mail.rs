@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::core::execution::{Address, Execution, PostSort};
-use crate::core::id::{ExecutionId, ItemId, SpoolId};
+use crate::core::id::{ExecutionId, ItemId, SpoolId, TurnNo};
 use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
 use crate::core::ledger::{Key, Working};
 use crate::core::time::Timestamp;
@@ -47,6 +47,11 @@ pub(super) mod name {
 /// The item that posts the message of a shown execution.
 pub fn shown_by(execution: &ExecutionId) -> Option<ItemId> {
     name::show(execution)
+}
+
+/// The turn whose first post this is.
+pub fn first_post_of(item: &ItemId) -> Option<TurnNo> {
+    item.as_str().strip_prefix("post/")?.strip_suffix("/0")?.parse().ok()
 }
 
 /// What enqueuing these items into these lines must see.

@@ -14,6 +14,7 @@
 //! | `Release` | last released fence |
 //! | `Stop` | stop id |
 //! | `Compact` | token |
+//! | `PutSurface` | boot, mark, form and place |
 //! | `LeaseItem`, `FailItem` | lease id |
 //! | `DoneItem` | state |
 //! | `Forget`, `Retire` | nothing left to do |
@@ -31,6 +32,7 @@ mod outbox;
 mod register;
 mod release;
 mod stop;
+mod surface;
 mod take;
 
 pub use accept::{Accept, Accepted, Allowance};
@@ -42,11 +44,12 @@ pub use executions::{
     Adopt, Behalf, Cancel, CancelAnswer, Complete, Completed, Go, HomeLost, Overdue,
 };
 pub use forget::{Forget, Retire};
-pub use mail::shown_by;
+pub use mail::{first_post_of, shown_by};
 pub use outbox::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 pub use register::{Register, Registered};
 pub use release::{Release, Released, Why};
 pub use stop::{Stop, StopAnswer};
+pub use surface::{Placed, PutSurface};
 
 use serde::{Deserialize, Serialize};
 
