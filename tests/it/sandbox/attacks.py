@@ -108,6 +108,10 @@ def _():
     return refused_unless(set(os.environ) <= known, set(os.environ) - known)
 
 
+attack("rights of the bot's file")(lambda: os.chmod(SECRET, 0o777))
+attack("owner of the bot's file")(lambda: os.chown(SECRET, -1, os.getgid()))
+attack("times of the bot's file")(lambda: os.utime(SECRET))
+attack("attributes of the bot's file")(lambda: os.setxattr(SECRET, "user.x", b"1"))
 attack("files by handle")(lambda: call(304, 265, -100, b"x", 0))
 attack("a file system by mount")(lambda: checked(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)))
 attack("the root, changed")(lambda: os.chroot("/usr"))
@@ -137,6 +141,26 @@ attack("a life after its supervisor")(lambda: checked(libc.prctl(1, 0, 0, 0, 0))
 attack("more processes than allowed")(
     lambda: resource.setrlimit(resource.RLIMIT_NPROC, (10000, 10000))
 )
+
+# The network.
+attack("a service on the host's loopback")(
+    lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", PORT))
+)
+attack("the cloud's metadata")(
+    lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80))
+)
+attack("a name")(lambda: socket.getaddrinfo("example.com", 80))
+attack("an abstract socket")(
+    lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + LOCAL)
+)
+attack("its shim's socket")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, entry + "/ctl"))
+attack("UDP")(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", PORT)))
+attack("UDP over IPv6")(lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", PORT)))
+attack("raw packets")(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attack("packets of the device")(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+attack("netlink")(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
+attack("the machine's host")(lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
+attack("ciphers of the kernel's")(lambda: socket.socket(38, socket.SOCK_SEQPACKET))
 
 # Namespaces and the kernel.
 attack("a user namespace")(lambda: checked(libc.unshare(0x10000000)))
@@ -177,26 +201,6 @@ def _():
     _, status = os.waitpid(pid, 0)
     return refused_unless(status != 0, "x32")
 
-
-# The network.
-attack("a service on the host's loopback")(
-    lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", PORT))
-)
-attack("the cloud's metadata")(
-    lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("169.254.169.254", 80))
-)
-attack("a name")(lambda: socket.getaddrinfo("example.com", 80))
-attack("an abstract socket")(
-    lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + LOCAL)
-)
-attack("its shim's socket")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, entry + "/ctl"))
-attack("UDP")(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", PORT)))
-attack("UDP over IPv6")(lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", PORT)))
-attack("raw packets")(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
-attack("packets of the device")(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
-attack("netlink")(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))
-attack("the machine's host")(lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM))
-attack("ciphers of the kernel's")(lambda: socket.socket(38, socket.SOCK_SEQPACKET))
 
 # It can still do its work.
 a, b = socket.socketpair()

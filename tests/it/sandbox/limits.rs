@@ -81,7 +81,9 @@ time.sleep(40)";
     let outcome = greedy(tier, script).await;
     assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 12 processes and threads"));
     let started = outcome.stdout.head.trim().strip_prefix("refused after ").map(str::parse::<u64>);
-    assert!(started.is_none_or(|n| n.unwrap() < 30), "{outcome:?}");
+    // Without namespaces the system counts all of the user's, and others may have ended since.
+    let most = if tier == Tier::Namespaces { 30 } else { 300 };
+    assert!(started.is_none_or(|n| n.unwrap() < most), "{outcome:?}");
 }
 
 async fn a_busy_loop(tier: Tier) {

@@ -17,11 +17,11 @@ use seccompiler::{
     SeccompRule,
 };
 
-use crate::watch::bench::{self, Bench};
+use crate::watch::bench;
 
 /// An ordinary user, and who a script of root's is for the host.
 pub(super) const USER: u32 = 1_500;
-const NOBODY: u32 = 65_534;
+pub(super) const NOBODY: u32 = 65_534;
 /// Where a test that was started again as another user finds its things.
 const PLACE: &str = "SANDBOX_TEST_PLACE";
 
@@ -162,16 +162,16 @@ impl Loot {
         clippy::disallowed_methods,
         reason = "a process that has nothing to do with the spool"
     )]
-    pub(super) fn lay(bench: &Bench) -> Self {
-        let secret = bench.path().join("bot.toml");
+    pub(super) fn lay(dir: &Path, owner: u32) -> Self {
+        let secret = dir.join("bot.toml");
         fs::write(&secret, SECRET).unwrap();
         let local = format!("dogwatch-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&local).unwrap();
         let mut victim = Command::new("sleep");
         victim.arg("300").env_clear().env("TOKEN", SECRET).stdin(Stdio::null());
         if geteuid().is_root() {
-            chown(&secret, Some(NOBODY), Some(NOBODY)).unwrap();
-            victim.uid(NOBODY).gid(NOBODY);
+            chown(&secret, Some(owner), Some(owner)).unwrap();
+            victim.uid(owner).gid(owner);
         }
         Self {
             secret,
