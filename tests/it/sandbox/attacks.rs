@@ -125,33 +125,33 @@ fn user() -> &'static str {
 }
 
 #[test]
-fn every_attack_is_stopped_here() {
-    within(Where::Here, async || every_attack_is_stopped(Where::Here.tier()).await);
+fn b79_every_attack_is_stopped_here() {
+    within(Where::Here, every_attack_is_stopped);
 }
 
 #[test]
-fn every_attack_is_stopped_without_namespaces() {
-    within(Where::Contained, async || every_attack_is_stopped(Where::Contained.tier()).await);
+fn b79_every_attack_is_stopped_without_namespaces() {
+    within(Where::Contained, every_attack_is_stopped);
 }
 
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_here() {
-    within(Where::Here, async || every_attack_is_stopped(Where::Here.tier()).await);
+    within(Where::Here, every_attack_is_stopped);
 }
 
 #[test]
-fn every_attack_of_an_ordinary_users_script_is_stopped() {
+fn b79_every_attack_of_an_ordinary_users_script_is_stopped() {
     as_user("sandbox::attacks::user_here");
 }
 
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_contained() {
-    within(Where::Contained, async || every_attack_is_stopped(Where::Contained.tier()).await);
+    within(Where::Contained, every_attack_is_stopped);
 }
 
 #[test]
-fn every_attack_of_an_ordinary_users_script_is_stopped_without_namespaces() {
+fn b79_every_attack_of_an_ordinary_users_script_is_stopped_without_namespaces() {
     as_user("sandbox::attacks::user_contained");
 }

@@ -178,43 +178,57 @@ async fn a_restart_finds_it(tier: Tier) {
     bench.nothing_is_left().await;
 }
 
+async fn a_flood_is_bounded(tier: Tier) {
+    let mut bench = bench(tier);
+    let script = "import subprocess
+print('first')
+subprocess.run('yes | head -c 30000000', shell=True)
+print('last')";
+    let outcome = bench.run(script, LONG_MS).await;
+    assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
+    assert_eq!(outcome.stdout.bytes, 30_000_000 + 11);
+    assert!(outcome.stdout.head.starts_with("first\ny\n"));
+    assert!(outcome.stdout.tail.ends_with("y\nlast\n"));
+}
+
 async fn a_whole_life(tier: Tier) {
     ends_are_told_as_they_are(tier).await;
     nothing_outlives_its_script(tier).await;
     deadlines_hold(tier).await;
     who_supervises_takes_all_along(tier).await;
     a_restart_finds_it(tier).await;
+    a_flood_is_bounded(tier).await;
 }
 
 #[test]
-fn b57_a_sandboxed_life_is_told_as_it_is_here() {
-    within(Where::Here, async || a_whole_life(Where::Here.tier()).await);
+fn b57_b60_b63_a_sandboxed_life_is_told_as_it_is_here() {
+    within(Where::Here, a_whole_life);
 }
 
 #[test]
-fn b57_a_sandboxed_life_is_told_as_it_is_without_namespaces() {
-    within(Where::Contained, async || a_whole_life(Where::Contained.tier()).await);
+fn b57_b60_b63_a_sandboxed_life_is_told_as_it_is_without_namespaces() {
+    within(Where::Contained, a_whole_life);
 }
 
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_here() {
-    within(Where::Here, async || a_whole_life(Where::Here.tier()).await);
+    within(Where::Here, a_whole_life);
 }
 
 #[test]
-fn b57_an_ordinary_users_sandboxed_life_is_told_as_it_is() {
+fn b57_b60_b63_an_ordinary_users_sandboxed_life_is_told_as_it_is() {
     as_user("sandbox::life::user_here");
 }
 
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_contained() {
-    within(Where::Contained, async || a_whole_life(Where::Contained.tier()).await);
+    within(Where::Contained, a_whole_life);
 }
 
 #[test]
-fn b57_an_ordinary_users_sandboxed_life_is_told_as_it_is_without_namespaces() {
+fn b57_b60_b63_an_ordinary_users_sandboxed_life_is_told_as_it_is_without_namespaces() {
     as_user("sandbox::life::user_contained");
 }
 

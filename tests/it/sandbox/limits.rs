@@ -141,18 +141,18 @@ async fn each_limit_ends_it_by_name(tier: Tier) {
 
 #[test]
 fn each_limit_ends_it_by_name_here() {
-    within(Where::Here, async || each_limit_ends_it_by_name(Where::Here.tier()).await);
+    within(Where::Here, each_limit_ends_it_by_name);
 }
 
 #[test]
 fn each_limit_ends_it_by_name_without_namespaces() {
-    within(Where::Contained, async || each_limit_ends_it_by_name(Where::Contained.tier()).await);
+    within(Where::Contained, each_limit_ends_it_by_name);
 }
 
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_here() {
-    within(Where::Here, async || each_limit_ends_it_by_name(Where::Here.tier()).await);
+    within(Where::Here, each_limit_ends_it_by_name);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn each_limit_ends_an_ordinary_users_script_by_name() {
 #[test]
 #[ignore = "run as another user by the next one"]
 fn user_contained() {
-    within(Where::Contained, async || each_limit_ends_it_by_name(Where::Contained.tier()).await);
+    within(Where::Contained, each_limit_ends_it_by_name);
 }
 
 #[test]

@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use dogwatch::watch::{Limits, Sandbox, Settings, Tier};
+use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use nix::unistd::geteuid;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule,
 };
 
-use crate::watch::bench;
+use crate::watch::bench::{self, Bench};
 
 /// An ordinary user, and who a script of root's is for the host.
 pub(super) const USER: u32 = 1_500;
@@ -61,13 +62,19 @@ pub(super) enum Where {
 }
 
 impl Where {
-    /// The tier that must be found. That there are namespaces is asked of another program.
-    pub(super) fn tier(self) -> Tier {
+    /// The tier that must be found. What this machine has is not asked of our own code.
+    fn tier(self) -> Option<Tier> {
         match self {
-            Self::Here if has_namespaces() => Tier::Namespaces,
-            Self::Here | Self::Contained => Tier::Landlock,
+            Self::Here if has_namespaces() => Some(Tier::Namespaces),
+            Self::Here | Self::Contained => has_landlock().then_some(Tier::Landlock),
         }
     }
+}
+
+fn has_landlock() -> bool {
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let rules = rules.handle_access(AccessFs::from_all(ABI::V1));
+    rules.and_then(Ruleset::create).is_ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a witness that is not our own code")]
@@ -78,15 +85,21 @@ fn has_namespaces() -> bool {
     unshare.status().expect("unshare of util-linux").success()
 }
 
-/// Runs a test in such a place, on threads of its own that inherit it.
-pub(super) fn within<T>(at: Where, test: impl AsyncFnOnce() -> T) -> T {
+/// Runs a test in such a place, on threads of its own that inherit it, with the tier that there must
+/// be. Where there can be none it must be found that there is none.
+pub(super) fn within(at: Where, test: impl AsyncFnOnce(Tier)) {
     if at == Where::Contained {
         for program in refusals() {
             seccompiler::apply_filter(&program).unwrap();
         }
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.unwrap().block_on(test())
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        match at.tier() {
+            Some(tier) => test(tier).await,
+            None => assert_eq!(Bench::with(sandboxed).watch().sandbox().unwrap().tier, None),
+        }
+    });
 }
 
 /// What Docker's own filter does: `clone3` is not there, and nothing makes namespaces.
