@@ -22,7 +22,7 @@ use dogwatch::ports::{
 use dogwatch::slack;
 use dogwatch::store::{SystemClock, UlidIds};
 use dogwatch::tools::Wiring;
-use dogwatch::watch::{self, Timing, Watch};
+use dogwatch::watch::{self, Sandbox, Timing, Watch};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{broadcast, mpsc};
@@ -112,6 +112,7 @@ fn launcher(
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         redactor: Arc::new(str::to_owned),
         timing: Timing::default(),
+        sandbox: Sandbox::Off,
     };
     let sink: Arc<dyn ExitSink> = Arc::<Exits>::clone(exits);
     Watch::open(settings, &UlidIds, Arc::clone(clock), sink, tasks.clone()).unwrap()

@@ -19,6 +19,7 @@ mod ack;
 mod bot;
 mod cycles;
 mod figures;
+mod sandbox;
 mod start;
 mod tool_return;
 mod wake;
@@ -89,6 +90,9 @@ fn main() -> ExitCode {
     }
     if is_wanted("start") {
         show(runtime.block_on(start::run()));
+    }
+    if is_wanted("sandbox") {
+        show(runtime.block_on(sandbox::run()));
     }
     if is_wanted("watchers") {
         show(runtime.block_on(watchers::run(wanted.watchers, wanted.idle_seconds)));

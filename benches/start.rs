@@ -16,7 +16,7 @@ use dogwatch::core::ledger::{
 use dogwatch::core::message::{Answer, Delta, ModelError, Request};
 use dogwatch::ports::{Desk, Ids, Launch, Launcher, Model, Store};
 use dogwatch::store::{Settings, Sqlite, UlidIds};
-use dogwatch::watch::{self, Timing, Watch};
+use dogwatch::watch::{self, Sandbox, Timing, Watch};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
@@ -149,6 +149,7 @@ async fn fill_spool(directory: &Path, count: usize) {
         env: vec![],
         redactor: Arc::new(str::to_owned),
         timing: Timing::default(),
+        sandbox: Sandbox::Off,
     };
     let sink = Arc::new(Deaf(tokio::sync::Notify::new()));
     let ears: Arc<Deaf> = Arc::clone(&sink);

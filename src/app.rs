@@ -2,6 +2,7 @@
 //! are opened and closed, and maps configuration onto their settings.
 
 mod agents;
+pub(crate) mod sandbox;
 pub(crate) mod slack;
 
 use std::collections::HashMap;
@@ -35,9 +36,6 @@ const PRINCIPAL: &str = "local";
 const TURNS_MAX: usize = 64;
 /// How long a pipe's end waits for answers.
 const AT_END_MS_MAX: u64 = 600_000;
-/// What somebody should know before a script runs.
-const SANDBOX: &str =
-    "scripts run without a sandbox, with your rights (`dogwatch doctor` says more)";
 
 /// How `dogwatch chat` was called.
 #[derive(Debug, Clone)]
@@ -252,6 +250,7 @@ fn launcher(
         env,
         redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
         timing: watch::Timing::default(),
+        sandbox: sandbox::wanted(config),
     };
     let sink: Arc<dyn ExitSink> = Arc::<Exits>::clone(exits);
     Ok(Watch::open(settings, &UlidIds, Arc::clone(clock), sink, tasks.clone())?)
@@ -293,7 +292,6 @@ pub(crate) struct Rooms {
 impl Rooms {
     /// The store first: whoever finds it held has touched nothing else.
     pub(crate) async fn open(config: &Config, log_to: Sink) -> Result<Self> {
-        config.scripts_allowed()?;
         let choice = store_choice(config)?;
         let (store, findings) = store::Chosen::open(&choice).await?;
         let log = log(config, log_to)?;
@@ -309,7 +307,7 @@ impl Rooms {
         let exits = Arc::new(Exits::default());
         let launcher = Arc::new(launcher(config, &clock, &exits, &tasks)?);
         let model = Arc::new(model(config, Arc::clone(&clock))?);
-        tracing::warn!(watch.sandbox = "off", "{SANDBOX}");
+        sandbox::log(&launcher);
         let ids: Arc<dyn Ids> = Arc::new(UlidIds);
         let store_file = choice.file().cloned();
         Ok(Self {
@@ -369,7 +367,7 @@ pub(crate) fn host(config: &Config, rooms: &Rooms) -> Result<Arc<attach::Host>> 
         directory: config.data_dir.clone(),
         boot: rooms.ids.fresh(),
         principal: Principal::new(PRINCIPAL)?,
-        banner: vec![rooms.model.describe(), SANDBOX.to_owned()],
+        banner: vec![rooms.model.describe(), sandbox::held(&rooms.launcher)],
     };
     Ok(attach::Host::open(settings, Arc::clone(&rooms.clock))?)
 }
@@ -411,7 +409,7 @@ pub async fn chat(config: Config, chat: Chat) -> Result<End> {
         }
         rooms => rooms?,
     };
-    let banner = vec![rooms.model.describe(), SANDBOX.to_owned()];
+    let banner = vec![rooms.model.describe(), sandbox::held(&rooms.launcher)];
     let (console, seat) = console::open(terminal(&config, &chat, banner)?);
     let console: Arc<dyn Channel> = console;
     let channels = HashMap::from([(console::chat::SURFACE.to_owned(), console)]);

@@ -62,6 +62,25 @@ enum Command {
         /// The execution's directory in the spool
         dir: PathBuf,
     },
+    /// Try the sandbox (internal)
+    #[command(hide = true)]
+    Probe(ProbeArgs),
+}
+
+#[derive(Debug, Args)]
+struct ProbeArgs {
+    /// The Python that runs scripts
+    python: PathBuf,
+    /// What scripts may use, as JSON
+    limits: String,
+    /// Where to make a directory for it
+    place: PathBuf,
+}
+
+impl ProbeArgs {
+    fn run(&self) -> u8 {
+        watch::probe::run(&self.python, &self.limits, &self.place)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -132,6 +151,7 @@ impl Cli {
         failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            Command::Probe(tried) => tried.run().into(),
             #[cfg(feature = "failpoints")]
             Command::Failpoints { json } => print(&failpoints(json)),
             Command::Schema => {

@@ -237,16 +237,34 @@ fn python(checkup: &mut Checkup, config: &Config) {
 }
 
 fn sandbox(checkup: &mut Checkup, config: &Config) {
-    match config.scripts_allowed() {
-        Ok(()) => checkup.add(
-            "sandbox",
-            Grade::Warning,
-            "there is none: scripts that the model writes run with the rights, the files and the \
-             network of this user; a script can forge its own exit record"
-                .into(),
-            Some("run dogwatch as a user of its own, on a machine without secrets, for now"),
-        ),
-        Err(error) => checkup.add("sandbox", Grade::Failed, error.to_string(), None),
+    let limits = match app::sandbox::wanted(config) {
+        watch::Sandbox::Required(limits) => limits,
+        watch::Sandbox::Off => {
+            let what = "off: scripts that the model writes run with the rights, the files and the \
+                        network of this user; a script can forge its own exit record";
+            let cure = "take `sandbox = \"off\"` out of [watch]; else run dogwatch as a user of \
+                        its own, on a machine without secrets";
+            checkup.add("sandbox", Grade::Warning, what.into(), Some(cure));
+            return;
+        }
+    };
+    // What it runs in the sandbox is what would run there: without Python there is nothing to try.
+    let Ok(python) = watch::find_python(&config.watch.python, &app::environment()) else {
+        let what = "not tried, since there is no Python".to_owned();
+        checkup.add("sandbox", Grade::Failed, what, Some("see python"));
+        return;
+    };
+    let Ok(program) = app::program() else { return };
+    let spool = &config.watch.spool_dir;
+    let place = if spool.exists() { spool.clone() } else { std::env::temp_dir() };
+    let found = watch::probe::ask(&program, &python, limits, &place);
+    match (found.tier, &found.no_namespaces) {
+        (Some(tier), None) => checkup.ok("sandbox", tier.words().to_owned()),
+        (Some(tier), Some(why)) => {
+            let what = format!("{}; {why}", tier.words());
+            checkup.add("sandbox", Grade::Warning, what, found.cure());
+        }
+        (None, _) => checkup.add("sandbox", Grade::Failed, found.refusal(), found.cure()),
     }
 }
 

@@ -11,17 +11,17 @@ use super::environment::{Lookup, config_file, path, state_dir};
 use super::problem::Problem;
 use super::raw::{
     RawColor, RawConfig, RawConsole, RawFormat, RawHttp, RawLimits, RawLog, RawModel, RawModelKind,
-    RawSandbox, RawStore, RawStoreKind, RawWatch,
+    RawStore, RawStoreKind,
 };
 use super::secret::SecretRef;
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents, slack,
+    OpenAiConfig, StoreConfig, agents, slack, watch,
 };
 use crate::core::limits::{
-    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
-    MODEL_IDLE_MS, TOOL_CALLS_PER_TURN_MAX,
+    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, MODEL_CALLS_PER_TURN_MAX, MODEL_IDLE_MS,
+    TOOL_CALLS_PER_TURN_MAX,
 };
 use crate::core::nearest::echo;
 
@@ -92,7 +92,7 @@ impl Checking<'_> {
         Some(text.to_owned())
     }
 
-    fn path(&mut self, key: &str, given: Option<&str>, base: &Path) -> Option<PathBuf> {
+    pub(super) fn path(&mut self, key: &str, given: Option<&str>, base: &Path) -> Option<PathBuf> {
         let written = self.line(key, given)?;
         Some(path(self.lookup, base, &written))
     }
@@ -157,7 +157,7 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
     Some(Config {
         file: checking.source.map(|source| source.file().to_owned()),
         model: model(&raw.model, checking),
-        watch: watch(&raw.watch, &data_dir, checking),
+        watch: watch::watch(&raw.watch, &data_dir, checking),
         limits,
         console: console(&raw.console, &data_dir, checking),
         http: http(&raw.http, checking),
@@ -307,24 +307,6 @@ fn base_url(given: Option<&str>, checking: &mut Checking<'_>) -> String {
         return BASE_URL.to_owned();
     }
     written
-}
-
-fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>) -> WatchConfig {
-    // A name without a slash is found in PATH, so it stays as it is.
-    let python = checking.line("watch.python", raw.python.as_deref()).map(|written| {
-        if written.contains('/') {
-            path(checking.lookup, &checking.base, &written)
-        } else {
-            PathBuf::from(written)
-        }
-    });
-    let spool_dir = checking.path("watch.spool_dir", raw.spool_dir.as_deref(), data_dir);
-    WatchConfig {
-        sandbox: raw.sandbox.map(|RawSandbox::Off| Sandbox::Off),
-        python: python.unwrap_or_else(|| PathBuf::from("python3")),
-        grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=60_000),
-        spool_dir: spool_dir.unwrap_or_else(|| data_dir.join("spool")),
-    }
 }
 
 /// Those of `raw`, else those of `above`, else the defaults.

@@ -20,6 +20,7 @@ mod report;
 mod secret;
 mod slack;
 mod source;
+mod watch;
 
 pub use environment::{Lookup, of_process};
 pub use problem::{ConfigError, Problem};
@@ -114,17 +115,39 @@ pub struct OpenAiConfig {
 }
 
 /// How scripts are fenced in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Sandbox {
+    /// As well as this machine can; where it cannot, no script is run.
+    #[default]
+    Required,
     /// Not at all, and that is written down.
     Off,
+}
+
+/// What a sandboxed script may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WatchLimits {
+    /// Memory of all its processes together.
+    pub memory_bytes_max: u64,
+    /// Its processes and threads together.
+    pub processes_max: u64,
+    /// What it may keep in its directory.
+    pub tmp_bytes_max: u64,
+    /// Files and directories that it may keep there.
+    pub files_max: u64,
+    /// Files that each of its processes may have open.
+    pub open_files_max: u64,
+    /// Processor time of all its processes together.
+    pub cpu_seconds_max: u64,
 }
 
 /// Watcher scripts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchConfig {
-    /// What is written down; see [`Config::scripts_allowed`].
-    pub sandbox: Option<Sandbox>,
+    /// How scripts are fenced in.
+    pub sandbox: Sandbox,
+    /// What a sandboxed script may use.
+    pub limits: WatchLimits,
     /// A path, or a name to be found in PATH.
     pub python: PathBuf,
     /// Between TERM and KILL.
@@ -313,14 +336,6 @@ impl Config {
     /// The agent that answers.
     pub fn default_agent(&self) -> Option<&Agent> {
         self.agent_named(&self.agent)
-    }
-
-    /// Scripts run without a sandbox, and that must have been written down by somebody.
-    pub fn scripts_allowed(&self) -> Result<(), ConfigError> {
-        match self.watch.sandbox {
-            Some(Sandbox::Off) => Ok(()),
-            None => Err(ConfigError { problems: vec![report::sandbox_not_written(self)] }),
-        }
     }
 
     /// The agent of this name.

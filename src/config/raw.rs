@@ -110,16 +110,39 @@ pub(super) struct RawModel {
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RawSandbox {
+    /// As well as this machine can; where it cannot, no script is run.
+    Required,
     /// Not at all.
     Off,
+}
+
+/// `[watch.limits]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_field_names, reason = "each is the most of something")]
+pub(super) struct RawWatchLimits {
+    /// Bytes of memory of all processes of a script together.
+    pub(super) memory_bytes_max: Option<i64>,
+    /// Processes and threads of a script together.
+    pub(super) processes_max: Option<i64>,
+    /// Bytes that a script may keep in its directory.
+    pub(super) tmp_bytes_max: Option<i64>,
+    /// Files and directories that a script may keep there.
+    pub(super) files_max: Option<i64>,
+    /// Files that each process of a script may have open.
+    pub(super) open_files_max: Option<i64>,
+    /// Seconds of processor time of all processes of a script together.
+    pub(super) cpu_seconds_max: Option<i64>,
 }
 
 /// `[watch]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct RawWatch {
-    /// How scripts are fenced in. Must be written down.
+    /// How scripts are fenced in.
     pub(super) sandbox: Option<RawSandbox>,
+    /// What a sandboxed script may use.
+    pub(super) limits: RawWatchLimits,
     /// The Python that runs scripts: a path, or a name to be found in PATH.
     pub(super) python: Option<String>,
     /// Milliseconds between TERM and KILL.

@@ -59,17 +59,18 @@ pub fn check(file: Option<&Path>) -> Report {
 
 /// Like [`check`], with another environment.
 pub fn check_with(file: Option<&Path>, lookup: Lookup<'_>) -> Report {
-    let (config, mut errors) = checked::read(file, lookup);
+    let (config, errors) = checked::read(file, lookup);
     let mut warnings = Vec::new();
     if let Some(config) = &config {
         match config.watch.sandbox {
-            None => errors.push(sandbox_not_written(config)),
-            Some(Sandbox::Off) => warnings.push(about(
+            Sandbox::Required => {}
+            Sandbox::Off => warnings.push(about(
                 config,
                 "watch.sandbox",
                 "scripts of the model run unsandboxed: with the rights, the files and the \
                  network of the user that runs dogwatch",
-                "Run dogwatch as a user of its own.",
+                "Take the line out: then a sandbox is required. Else run dogwatch as a user of its \
+                 own.",
             )),
         }
         if sends_secret_in_clear(config) {
@@ -104,11 +105,4 @@ fn about(config: &Config, key: &str, what: &str, cure: &str) -> Problem {
         Some(source) => source.problem(key, what, cure),
         None => Problem::bare(key, what, cure),
     }
-}
-
-pub(super) fn sandbox_not_written(config: &Config) -> Problem {
-    let cure = "There is no sandbox yet, so scripts of the model run with all rights of this \
-                user. If that is acceptable, write\n        [watch]\n        sandbox = \"off\"";
-    let place = if config.file.is_some() { "" } else { "\n    into a file and pass its path" };
-    about(config, "watch.sandbox", "it is not written down", &format!("{cure}{place}"))
 }

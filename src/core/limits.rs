@@ -2,8 +2,10 @@
 //! when this is compiled.
 
 mod slack;
+mod watch;
 
 pub use self::slack::*;
+pub use self::watch::*;
 
 /// Life of a lane's lease.
 pub const LEASE_MS: u64 = 15_000;

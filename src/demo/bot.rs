@@ -13,9 +13,9 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::console::event::Event;
-
 use super::DemoError;
+use crate::console::event::Event;
+use crate::{app, watch};
 
 /// The files of one demo, in a directory of its own that goes with it.
 pub(super) struct Stage {
@@ -36,9 +36,6 @@ data_dir = "data"
 kind = "scripted"
 playbook = "playbook.toml"
 
-[watch]
-sandbox = "off"
-
 [console]
 history = false
 "#;
@@ -51,9 +48,24 @@ impl Stage {
         fs::create_dir(&directory).map_err(failed)?;
         let stage = Self { directory: directory.clone(), exe };
         fs::create_dir(directory.join("data")).map_err(failed)?;
-        fs::write(stage.config(), CONFIG).map_err(failed)?;
+        fs::write(stage.config(), stage.settings()).map_err(failed)?;
         fs::write(directory.join("playbook.toml"), super::PLAYBOOK).map_err(failed)?;
         Ok(stage)
+    }
+
+    /// What the demo runs is its own, so it runs also where nothing can hold it.
+    fn settings(&self) -> String {
+        let python = watch::find_python(Path::new("python3"), &app::environment());
+        let found = python.map(|python| {
+            let limits = watch::Limits::default();
+            watch::probe::ask(&self.exe, &python, limits, &self.directory).tier.is_some()
+        });
+        let watch = match found {
+            Ok(false) => "\n[watch]\nsandbox = \"off\"\n",
+            // Without Python the bot itself says what is missing.
+            Ok(true) | Err(_) => "",
+        };
+        format!("{CONFIG}{watch}")
     }
 
     fn config(&self) -> PathBuf {

@@ -1,8 +1,9 @@
 //! Runs scripts, each under a shim of its own, and keeps what becomes of them in a spool that
 //! outlives the bot. Implements `ports::Launcher`. Must not know the ledger, sessions or channels.
 //!
-//! There is no sandbox yet: a script runs as the user of dogwatch, with an environment of its own
-//! but the same files. It could reach the spool, other processes of that user and the network.
+//! Each runs in a sandbox ([`sandbox`]), of the strongest tier that this machine has; without any
+//! none is run. Where somebody wrote that there be none, a script runs as the user of dogwatch,
+//! with an environment of its own but the same files, processes and network.
 
 mod adopt;
 mod attend;
@@ -11,6 +12,8 @@ mod exit_record;
 mod file;
 mod look;
 mod ring;
+mod sandbox;
+mod settings;
 pub mod shim;
 mod spawn;
 mod spool;
@@ -36,51 +39,21 @@ use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
 pub use self::look::{Seen, look_at};
+use self::sandbox::Fence;
+pub use self::sandbox::{Limits, Tier, probe};
+pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};
 pub use self::spool::SpoolError;
 use self::spool::{Common, Entry, EntryError, Spool};
 use self::syntax::Syntax;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
-use crate::core::limits::{SHIM_ANSWER_MS, SHIM_ORDERS_MAX, START_MS_MAX, SWEEP_MS};
+use crate::core::limits::SHIM_ORDERS_MAX;
 use crate::core::time::Timestamp;
 use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
-
-/// What the launcher is told by its owner.
-pub struct Settings {
-    /// The spool's directory; made where it is missing.
-    pub spool: PathBuf,
-    /// The dogwatch binary, run again as the shim.
-    pub program: PathBuf,
-    /// The Python interpreter itself, not a wrapper; see [`find_python`].
-    pub python: PathBuf,
-    /// The host's environment. Scripts get only what is harmless of it.
-    pub env: Vec<(String, String)>,
-    /// Takes secrets out of what scripts print.
-    pub redactor: Arc<Redactor>,
-    /// How long is waited for what.
-    pub timing: Timing,
-}
-
-/// How long is waited for what.
-#[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// Between two looks whether a shim was stopped or still does not answer, in milliseconds.
-    pub check_ms: u64,
-    /// A shim that does not answer for so many milliseconds is stalled.
-    pub answer_ms: u64,
-    /// A shim that is not told to go for so many milliseconds ends.
-    pub start_ms: u64,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self { check_ms: SWEEP_MS, answer_ms: SHIM_ANSWER_MS, start_ms: START_MS_MAX }
-    }
-}
 
 /// Shims that are looked at before others get their turn.
 const LOOKS_AT_ONCE: usize = 1_024;
@@ -92,6 +65,8 @@ struct Shared {
     spool: Spool,
     program: PathBuf,
     common: Common,
+    /// What was found of the sandbox, where one is required.
+    sandbox: Option<probe::Finding>,
     redactor: Arc<Redactor>,
     timing: Timing,
     clock: Arc<dyn Clock>,
@@ -167,6 +142,7 @@ impl Watch {
         if let Err(error) = spawn::allow_many_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
+        let (fence, sandbox) = hold(&settings);
         let stop = CancellationToken::new();
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);
@@ -177,7 +153,9 @@ impl Watch {
                 python: settings.python,
                 env: spawn::allowed(&settings.env),
                 start_ms: settings.timing.start_ms,
+                fence,
             },
+            sandbox,
             redactor: settings.redactor,
             timing: settings.timing,
             clock,
@@ -193,6 +171,11 @@ impl Watch {
             until_the_end.await;
         });
         Ok(Self { shared, syntax, tasks })
+    }
+
+    /// What was found of the sandbox, `None` where none is required.
+    pub fn sandbox(&self) -> Option<&probe::Finding> {
+        self.shared.sandbox.as_ref()
     }
 
     /// Is the spool still this launcher's alone?
@@ -261,8 +244,28 @@ impl From<EntryError> for LaunchError {
     }
 }
 
+/// Chooses how scripts are held: by trying it.
+fn hold(settings: &Settings) -> (Option<Fence>, Option<probe::Finding>) {
+    match settings.sandbox {
+        Sandbox::Off => (None, None),
+        Sandbox::Required(limits) => {
+            let found = probe::ask(&settings.program, &settings.python, limits, &settings.spool);
+            (found.tier.map(|tier| Fence { tier, limits }), Some(found))
+        }
+    }
+}
+
+/// Where a sandbox is required and there is none, nothing is run.
+fn allowed(shared: &Shared) -> Result<(), LaunchError> {
+    match &shared.sandbox {
+        Some(found) if found.tier.is_none() => Err(LaunchError { what: found.refusal() }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Makes the entry and starts its shim.
 fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
+    allowed(shared)?;
     let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
     failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
@@ -331,7 +334,12 @@ impl Launcher for Watch {
         &'a self,
         python: &'a str,
     ) -> BoxFuture<'a, Result<Option<SyntaxFault>, LaunchError>> {
-        self.syntax.check(python).boxed()
+        async move {
+            // Before anything is registered, so that the model hears it as the tool's answer.
+            allowed(&self.shared)?;
+            self.syntax.check(python).await
+        }
+        .boxed()
     }
 
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>> {

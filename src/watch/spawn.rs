@@ -6,16 +6,18 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
-use super::spool::{SCRIPT, Spec};
+use super::sandbox::{Limits, Restraint};
+use super::spool::SCRIPT;
 use crate::core::limits::{SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX};
 
 /// What a script may see of the host's environment.
@@ -29,6 +31,8 @@ const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
 const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
 /// Names the script's directory to it, and it to [`stray`](super::stray).
 pub(super) const WORK_VARIABLE: &str = "TMPDIR";
+/// Makes the kernel, when memory ends, take the script and not its shim or the bot.
+pub(super) const OOM_SCORE: &str = "500";
 
 #[expect(clippy::disallowed_methods, reason = "this file owns the start of processes")]
 fn command(program: &Path) -> std::process::Command {
@@ -62,26 +66,42 @@ pub(super) fn shim(
     tokio::process::Command::from(command).spawn()
 }
 
-/// Starts the script, from its shim.
-pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
-    let mut command = command(&spec.python);
+/// A script, as its own process needs it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Script<'a> {
+    /// The interpreter.
+    pub(super) python: &'a Path,
+    /// Its environment, but for what names `work`.
+    pub(super) env: &'a [(String, String)],
+    /// Where it works, and where [`SCRIPT`] stands.
+    pub(super) work: &'a Path,
+}
+
+/// The command of a script, its two output streams given. Whoever starts it is its parent and takes
+/// it along when it dies.
+pub(super) fn script(
+    script: Script<'_>,
+    restraint: Option<Restraint>,
+    [out, err]: [OwnedFd; 2],
+) -> std::process::Command {
+    let mut command = command(script.python);
     command
         .args(PYTHON_FLAGS)
         .args(SCRIPT_FLAGS)
-        .arg(SCRIPT)
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .env("HOME", &spec.work)
-        .env(WORK_VARIABLE, &spec.work)
-        .current_dir(&spec.work)
+        .arg(restraint.as_ref().map_or_else(|| SCRIPT.into(), Restraint::script))
+        .envs(script.env.iter().map(|(name, value)| (name, value)))
+        .env("HOME", script.work)
+        .env(WORK_VARIABLE, script.work)
+        .current_dir(script.work)
         .process_group(0)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let shim = Pid::this();
+        .stdout(out)
+        .stderr(err);
+    let parent = Pid::this();
     #[expect(
         unsafe_code,
-        reason = "a child can ask to die with its parent only between fork and \
-                                    exec; nothing here allocates or takes a lock"
+        reason = "a child can ask to die with its parent, and restrain itself, only between fork \
+                  and exec; what allocates here may, since the parent has one thread"
     )]
     unsafe {
         command.pre_exec(move || {
@@ -89,10 +109,29 @@ pub(super) fn script(spec: &Spec) -> io::Result<std::process::Child> {
             // Where the kernel is too old for this they are kept.
             let (first, flags) = (3_u32, nix::libc::CLOSE_RANGE_CLOEXEC);
             nix::libc::syscall(nix::libc::SYS_close_range, first, u32::MAX, flags);
-            bind_to(shim)
+            match &restraint {
+                None => bind_to(parent).and_then(|()| usual_limits()),
+                Some(restraint) => {
+                    restraint.change_user()?;
+                    bind_to(parent).and_then(|()| restraint.apply())
+                }
+            }
         });
     }
-    command.spawn()
+    command
+}
+
+/// Tries the sandbox in a process of its own, to its end.
+pub(super) fn probe(
+    program: &Path,
+    python: &Path,
+    limits: Limits,
+    place: &Path,
+) -> io::Result<Output> {
+    let limits = serde_json::to_string(&limits)?;
+    let mut command = command(program);
+    command.arg("probe").arg(python).arg(limits).arg(place);
+    command.process_group(0).stdin(Stdio::null()).output()
 }
 
 /// Lets this process open as many files as it may: each watcher takes three of the bot, so with the
@@ -102,14 +141,18 @@ pub(super) fn allow_many_files() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// In the forked child: dies with its shim, hears every signal, and leaves neither cores nor huge
-/// files.
-fn bind_to(shim: Pid) -> io::Result<()> {
+/// In the forked child: dies with its parent and hears every signal.
+fn bind_to(parent: Pid) -> io::Result<()> {
     SigSet::empty().thread_set_mask()?;
     set_pdeathsig(Signal::SIGKILL)?;
-    if getppid() != shim {
+    if getppid() != parent {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
+    Ok(())
+}
+
+/// Of a script without a sandbox: it leaves neither cores nor huge files.
+fn usual_limits() -> io::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE)?;
     let most = hard.min(SCRIPT_FILE_BYTES_MAX);

@@ -9,7 +9,8 @@
 //!                    none of them and the old ones go together
 //! ```
 //!
-//! Until there is a sandbox a script of the same user can reach both. Must not know processes.
+//! A sandboxed script reaches neither; without a sandbox one of the same user reaches both. Must
+//! not know processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,6 +22,8 @@ use nix::poll::poll;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::sandbox::Fence;
+use super::spawn::Script;
 use super::{exit_record, file, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
@@ -132,6 +135,16 @@ pub(super) struct Spec {
     pub(super) start_ms: u64,
     /// The host's boot in which it was written.
     pub(super) host_boot: String,
+    /// How the script is held; not at all where somebody wrote that down.
+    #[serde(default)]
+    pub(super) fence: Option<Fence>,
+}
+
+impl Spec {
+    /// What is to be run.
+    pub(super) fn script(&self) -> Script<'_> {
+        Script { python: &self.python, env: &self.env, work: &self.work }
+    }
 }
 
 /// What every execution of a spool is told alike.
@@ -143,6 +156,8 @@ pub(super) struct Common {
     pub(super) env: Vec<(String, String)>,
     /// How long "go" is waited for.
     pub(super) start_ms: u64,
+    /// How scripts are held.
+    pub(super) fence: Option<Fence>,
 }
 
 /// One directory of the spool.
@@ -391,6 +406,7 @@ fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<
         grace_ms: launch.grace_ms,
         start_ms: common.start_ms,
         host_boot: host_boot(),
+        fence: common.fence,
     };
     let path = draft.join(SPEC);
     let text = serde_json::to_vec_pretty(&spec).map_err(io::Error::from);

@@ -1,7 +1,7 @@
 //! Processes that nobody can reach as usual. What a killed shim leaves running: its script dies
 //! with it; what the script had started does not, and there is no parent left that could find it.
 //! It is recognised by its environment, which names the execution's own directory. A script that
-//! wants to can hide from that; only the sandbox will hold it. And a shim that serves no socket: it
+//! wants to can hide from that; only namespaces hold it. And a shim that serves no socket: it
 //! is recognised by its arguments. Blocking; must not know why a shim ended.
 
 use std::fs;

@@ -45,6 +45,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("hmac", &["slack"]),
     ("hyper", &["http"]),
     ("hyper_util", &["http"]),
+    ("landlock", &["watch"]),
     ("memmap2", &["watch"]),
     ("prometheus_client", &["telemetry"]),
     // The configuration only parses addresses with it.
@@ -53,6 +54,7 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("ring_crypto", &["slack"]),
     ("rusqlite", &["store"]),
     ("rustyline", &["console"]),
+    ("seccompiler", &["watch"]),
     ("tokio_tungstenite", &["slack"]),
     ("tower_http", &["http"]),
 ];

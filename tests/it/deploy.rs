@@ -96,7 +96,7 @@ fn the_configuration_of_the_compose_file_is_one() {
     };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/compose.toml");
     let config = config::load_with(Some(&file), &environment).unwrap();
-    config.scripts_allowed().unwrap();
+    assert_eq!(config.watch.sandbox, config::Sandbox::Required);
     assert_eq!(config.data_dir, Path::new("/var/lib/dogwatch"));
     assert!(config.http.token.is_some());
     let none = |name: &str| environment(name).filter(|_| name != "DOGWATCH_HTTP_TOKEN");

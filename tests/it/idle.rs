@@ -24,7 +24,7 @@ use dogwatch::ports::{
 };
 use dogwatch::store::{ManualClock, Memory, UlidIds};
 use dogwatch::tools::Wiring;
-use dogwatch::watch::{self, Timing, Watch};
+use dogwatch::watch::{self, Sandbox, Timing, Watch};
 use futures_util::future::BoxFuture;
 use tokio::sync::{broadcast, watch as seen};
 use tokio_util::task::TaskTracker;
@@ -130,6 +130,7 @@ impl Bot {
             env: vec![],
             redactor: Arc::new(str::to_owned),
             timing: Timing::default(),
+            sandbox: Sandbox::Off,
         };
         let tasks = TaskTracker::new();
         let opened = Watch::open(settings, &UlidIds, Arc::clone(&shared), exits, tasks);

@@ -16,6 +16,7 @@ mod load;
 mod model;
 mod nodes;
 mod on_redis;
+mod sandbox;
 mod serve;
 mod service;
 mod slack;

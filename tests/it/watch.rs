@@ -6,7 +6,7 @@
     reason = "what a test cannot do fails it"
 )]
 
-mod bench;
+pub(crate) mod bench;
 mod faults;
 mod lost;
 mod opening;

@@ -2,6 +2,7 @@
 //! the monotonic clock. Must not know processes.
 
 use crate::core::execution::{Exit, Status};
+use crate::watch::sandbox::Passed;
 
 /// Why a script is ended before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(super) enum Why {
     Shutdown,
     /// Nobody could find its record any more.
     Removed,
+    /// It passed a limit.
+    Passed(Passed),
 }
 
 /// A signal to send.
@@ -46,7 +49,8 @@ impl Course {
 
     /// It is to end. The first reason stays; a kill ends the grace of an earlier one.
     pub(super) fn end(&mut self, now: u64, why: Why) {
-        if why == Why::Kill {
+        // Who passed a limit would go on with it through a grace.
+        if matches!(why, Why::Kill | Why::Passed(_)) {
             self.kill_at = Some(now);
         }
         self.why.get_or_insert(why);
@@ -78,11 +82,22 @@ impl Course {
         }
     }
 
+    /// The limit for which it was ended.
+    pub(super) fn passed(&self) -> Option<Passed> {
+        match self.why {
+            Some(Why::Passed(passed)) => Some(passed),
+            Some(Why::Deadline | Why::Cancel | Why::Kill | Why::Shutdown | Why::Removed) | None => {
+                None
+            }
+        }
+    }
+
     /// What its end is called.
     pub(super) fn verdict(&self, exit: Option<Exit>) -> (Status, Option<String>) {
         match self.why {
             None if exit == Some(Exit::Code(0)) => (Status::Completed, None),
-            None => (Status::Failed, None),
+            // Which limit, the caller says.
+            None | Some(Why::Passed(_)) => (Status::Failed, None),
             Some(Why::Deadline) => (Status::TimedOut, None),
             Some(Why::Cancel) => (Status::Cancelled, None),
             Some(Why::Kill) => (Status::Cancelled, Some("killed".to_owned())),
@@ -130,6 +145,14 @@ mod tests {
         course.end(3, Why::Kill);
         assert_eq!(course.step(3), Some(Step::Kill));
         assert_eq!(course.step(3), None);
+    }
+
+    #[test]
+    fn a_passed_limit_has_no_grace_and_is_a_failure() {
+        let mut course = Course::new(0, 1_000, 5_000);
+        course.end(3, Why::Passed(Passed::Memory));
+        assert_eq!((course.step(3), course.passed()), (Some(Step::Kill), Some(Passed::Memory)));
+        assert_eq!(course.verdict(None).0, Status::Failed);
     }
 
     #[test]

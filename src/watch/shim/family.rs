@@ -4,6 +4,8 @@
 //! reaped; until then the kernel gives neither number away. Must not know why anything ends.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -11,34 +13,88 @@ use rustix::process::{
     Pid, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, wait, waitid, waitpid,
 };
 
-/// The leader of a script's group, not reaped yet.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Leader(Pid);
+use crate::core::execution::Exit;
+use crate::watch::sandbox::{Boxed, Report};
+
+/// The child that a script runs in, not reaped yet.
+#[derive(Debug)]
+pub(super) enum Leader {
+    /// The script itself, which leads a group.
+    Script(Child),
+    /// The first process of its namespaces, which passes signals on and takes all along.
+    First(Boxed),
+}
 
 impl Leader {
-    /// A child that was just started.
-    pub(super) fn new(child: &std::process::Child) -> Self {
-        Self(Pid::from_child(child))
+    /// Its number.
+    pub(super) fn pid(&self) -> Pid {
+        match self {
+            Self::Script(child) => Pid::from_child(child),
+            Self::First(first) => first.pid,
+        }
     }
 
     /// Has it ended? It stays unreaped.
-    pub(super) fn has_ended(self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.0), options), Ok(Some(_)))
+        matches!(waitid(WaitId::Pid(self.pid()), options), Ok(Some(_)))
     }
 
-    /// Signals its group, and it itself should it have left the group.
-    pub(super) fn signal(self, signal: Signal) {
-        let pid = nix::unistd::Pid::from_raw(self.0.as_raw_nonzero().get());
+    /// Signals its group, and it itself should it have left the group; or the first process.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Self::First(first) = self {
+            first.signal(signal);
+            return;
+        }
+        let pid = nix::unistd::Pid::from_raw(self.pid().as_raw_nonzero().get());
         if killpg(pid, signal) == Err(Errno::ESRCH) || signal == Signal::SIGKILL {
             let _ended_meanwhile = kill(pid, signal);
         }
     }
 
     /// Reaps orphans that ended while it runs.
-    pub(super) fn reap_others(self) {
-        for child in children().into_iter().filter(|child| *child != self.0) {
+    pub(super) fn reap_others(&self) {
+        let own = self.pid();
+        for child in children().into_iter().filter(|child| *child != own) {
             let _still_runs = waitpid(Some(child), WaitOptions::NOHANG);
+        }
+    }
+}
+
+/// How a leader ended.
+#[derive(Debug, Default)]
+pub(super) struct End {
+    /// The script's own exit.
+    pub(super) exit: Option<Exit>,
+    /// What it left running and its first process killed.
+    pub(super) leftovers: u32,
+    /// There was no room left in its directory.
+    pub(super) full: bool,
+    /// Why there was no script at all.
+    pub(super) trouble: Option<String>,
+}
+
+impl Leader {
+    /// Reaps it, once it has ended.
+    pub(super) fn reap(self) -> End {
+        let mut first = match self {
+            Self::Script(mut child) => {
+                let status = child.wait().ok();
+                let exit = status.and_then(|status| {
+                    status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal))
+                });
+                return End { exit, ..End::default() };
+            }
+            Self::First(first) => first,
+        };
+        let _status = waitpid(Some(first.pid), WaitOptions::empty());
+        match first.report() {
+            Some(Report::Ended { exit, leftovers, full }) => {
+                End { exit, leftovers, full, trouble: None }
+            }
+            Some(Report::Failed { what }) => End { trouble: Some(what), ..End::default() },
+            // It was killed, and with it the script.
+            None => End { exit: Some(Exit::Signal(Signal::SIGKILL as i32)), ..End::default() },
         }
     }
 }

@@ -3,20 +3,20 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Child;
 
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_dumpable;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
+use nix::unistd::pipe2;
 
 use super::course::{Course, Step, Why};
 use super::ctl::Ctl;
-use super::family::{self, Leader};
+use super::family::{self, End, Leader};
 use super::stream::Stream;
 use super::{ShimError, cannot, monotonic_ms, wall_ms};
 use crate::core::execution::{Exit, Status};
@@ -24,13 +24,12 @@ use crate::core::limits::{DRAIN_IDLE_MS, DRAIN_MS, LEFTOVERS_MS_MAX};
 use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
-use crate::watch::spawn;
+use crate::watch::sandbox::{self, Fence, Passed, Restraint, Tier, Watchdog};
+use crate::watch::spawn::{self, OOM_SCORE};
 use crate::watch::spool::Spec;
 
 /// Between two looks for leftovers that do not die at once.
 const LEFTOVERS_POLL_MS: u64 = 20;
-/// Makes the kernel, when memory ends, take the script and not its shim or the bot.
-const OOM_SCORE: &str = "500";
 
 /// Everything a shim holds.
 pub(super) struct Supervisor {
@@ -108,52 +107,93 @@ impl Supervisor {
         self.out.file().started(wall_ms());
         let mut course = Course::new(started, self.spec.timeout_ms, self.spec.grace_ms);
         failpoint!("script.before");
-        let mut child = match self.start() {
-            Ok(child) => child,
-            Err(e) => {
-                let what = format!("cannot start {}: {e}", self.spec.python.display());
-                return ExitRecord::bare(Status::Failed, &what, wall_ms());
-            }
+        let leader = match self.start() {
+            Ok(leader) => leader,
+            Err(e) => return self.never_ran(&e.to_string()),
         };
         failpoint!("script.after");
-        let leader = Leader::new(&child);
-        self.attend(leader, &mut course);
+        self.attend(&leader, &mut course);
         let elapsed_ms = monotonic_ms().saturating_sub(started);
         // The group goes while its leader is not reaped, then whoever left the group.
         leader.signal(Signal::SIGKILL);
-        let exit = reap(&mut child);
+        let end = leader.reap();
         failpoint!("script.ended");
-        let (leftovers_killed, left) = self.sweep();
+        let (swept, left) = self.sweep();
         self.drain();
-        let (status, reason) = course.verdict(exit);
+        if let Some(trouble) = &end.trouble {
+            return self.never_ran(trouble);
+        }
+        let (status, reason) = course.verdict(end.exit);
         let stuck = (left > 0).then(|| format!("{left} of its processes could not be killed"));
+        let limit = self.met(&course, &end).filter(|_| status != Status::Completed);
         let mut record = ExitRecord::bare(status, "", wall_ms());
-        record.exit = exit;
-        record.reason = stuck.or(reason);
+        record.exit = end.exit;
+        record.reason = stuck.or(limit).or(reason);
         record.elapsed_ms = elapsed_ms;
-        record.leftovers_killed = leftovers_killed;
+        record.leftovers_killed = end.leftovers + swept;
         record
     }
 
-    fn start(&mut self) -> io::Result<Child> {
-        let mut child = spawn::script(&self.spec)?;
-        for (stream, pipe) in [
-            (&mut self.out, child.stdout.take().map(Into::into)),
-            (&mut self.err, child.stderr.take().map(Into::into)),
-        ] {
-            let pipe: std::os::fd::OwnedFd = pipe.ok_or(io::ErrorKind::BrokenPipe)?;
-            stream.attach(pipe)?;
-        }
-        // Both are hygiene: a script may run where they are not allowed.
-        let _kept = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE);
+    fn never_ran(&self, why: &str) -> ExitRecord {
+        let what = format!("cannot start {}: {why}", self.spec.python.display());
+        ExitRecord::bare(Status::Failed, &what, wall_ms())
+    }
+
+    /// The limit that a script met, in words.
+    fn met(&self, course: &Course, end: &End) -> Option<String> {
+        let limits = self.spec.fence?.limits;
+        let by_system = match end.exit {
+            Some(Exit::Signal(signal)) if signal == Signal::SIGXCPU as i32 => Some(Passed::Cpu),
+            Some(Exit::Signal(_) | Exit::Code(_)) | None => None,
+        };
+        let full = end.full.then_some(Passed::Disk);
+        course.passed().or(by_system).or(full).map(|passed| limits.words(passed))
+    }
+
+    fn start(&mut self) -> io::Result<Leader> {
+        let (out, out_end) = pipe2(OFlag::O_CLOEXEC)?;
+        let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
+        self.out.attach(out)?;
+        self.err.attach(err)?;
+        let leader = match self.spec.fence {
+            None => self.start_here(None, [out_end, err_end])?,
+            Some(Fence { tier: Tier::Landlock, limits }) => {
+                let restraint = Restraint::without_namespaces(self.spec.script(), limits)?;
+                self.start_here(Some(restraint), [out_end, err_end])?
+            }
+            Some(Fence { tier: Tier::Namespaces, limits }) => {
+                let pipes = [out_end, err_end];
+                Leader::First(sandbox::start_boxed(self.spec.script(), limits, pipes)?)
+            }
+        };
+        // Not before: the kernel would let nobody write the users of what it starts. It is hygiene
+        // only, so a script may run where it is not allowed.
         let _readable = set_dumpable(false);
-        Ok(child)
+        Ok(leader)
+    }
+
+    fn start_here(&self, restraint: Option<Restraint>, pipes: [OwnedFd; 2]) -> io::Result<Leader> {
+        let child = spawn::script(self.spec.script(), restraint, pipes).spawn()?;
+        let _kept = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE);
+        Ok(Leader::Script(child))
+    }
+
+    /// Who looks at what the script uses, where it is held to anything.
+    fn watchdog(&self, leader: &Leader) -> Option<Watchdog> {
+        let fence = self.spec.fence?;
+        let above = match leader {
+            Leader::First(first) => first.pid,
+            Leader::Script(_) => rustix::process::getpid(),
+        };
+        Some(Watchdog::new(fence.limits, above.as_raw_nonzero().get(), monotonic_ms()))
     }
 
     /// Until the leader has ended.
-    fn attend(&mut self, leader: Leader, course: &mut Course) {
+    fn attend(&mut self, leader: &Leader, course: &mut Course) {
+        let mut watchdog = self.watchdog(leader);
         loop {
-            let happened = self.wait(course.next());
+            let look = watchdog.as_ref().map(Watchdog::due);
+            let happened = self.wait(course.next().into_iter().chain(look).min());
             let now = monotonic_ms();
             if happened.child {
                 if leader.has_ended() {
@@ -163,6 +203,9 @@ impl Supervisor {
             }
             for why in happened.ends() {
                 course.end(now, why);
+            }
+            if let Some(passed) = watchdog.as_mut().and_then(|watchdog| watchdog.look(now)) {
+                course.end(now, Why::Passed(passed));
             }
             while let Some(step) = course.step(now) {
                 match step {
@@ -240,10 +283,4 @@ impl Supervisor {
         }
         happened
     }
-}
-
-/// The true exit of a leader that has ended.
-fn reap(child: &mut Child) -> Option<Exit> {
-    let status = child.wait().ok()?;
-    status.code().map(Exit::Code).or_else(|| status.signal().map(Exit::Signal))
 }

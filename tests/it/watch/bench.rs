@@ -10,7 +10,7 @@ use dogwatch::core::execution::Outcome;
 use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Clock, ExitSink, Ids, Launch, Launcher, SpoolEntry};
-use dogwatch::watch::{Settings, SpoolError, Timing, Watch};
+use dogwatch::watch::{Sandbox, Settings, SpoolError, Timing, Watch};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use nix::time::ClockId;
@@ -19,13 +19,13 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::support::process::{self, name};
-pub(super) use crate::support::process::{ends, is_alive, pids, said, signal};
+pub(crate) use crate::support::process::{ends, is_alive, pids, said, signal};
 
 /// Fails a test that hangs; nothing waits for it.
 const TOO_LONG: Duration = Duration::from_mins(1);
 
-pub(super) struct TestClock {
-    pub(super) ahead_ms: AtomicU64,
+pub(crate) struct TestClock {
+    pub(crate) ahead_ms: AtomicU64,
 }
 
 impl Clock for TestClock {
@@ -58,11 +58,11 @@ impl ExitSink for TestSink {
     }
 }
 
-pub(super) struct Bench {
+pub(crate) struct Bench {
     dir: PathBuf,
     /// Removes the directory with the bench.
     own: Option<tempfile::TempDir>,
-    pub(super) clock: Arc<TestClock>,
+    pub(crate) clock: Arc<TestClock>,
     ends: mpsc::UnboundedReceiver<End>,
     sink: Arc<TestSink>,
     tasks: TaskTracker,
@@ -70,7 +70,7 @@ pub(super) struct Bench {
     settings: fn(&Path) -> Settings,
 }
 
-pub(super) fn settings(dir: &Path) -> Settings {
+pub(crate) fn settings(dir: &Path) -> Settings {
     Settings {
         spool: dir.join("spool"),
         program: PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")),
@@ -80,21 +80,22 @@ pub(super) fn settings(dir: &Path) -> Settings {
             .to_vec(),
         redactor: Arc::new(|text| text.replace("hunter2", "[redacted]")),
         timing: Timing::default(),
+        sandbox: Sandbox::Off,
     }
 }
 
 /// Checks so often that a test need not wait for it.
-pub(super) fn impatient(dir: &Path) -> Settings {
+pub(crate) fn impatient(dir: &Path) -> Settings {
     let timing = Timing { check_ms: 50, answer_ms: 150, ..Timing::default() };
     Settings { timing, ..settings(dir) }
 }
 
 impl Bench {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(settings)
     }
 
-    pub(super) fn with(settings: fn(&Path) -> Settings) -> Self {
+    pub(crate) fn with(settings: fn(&Path) -> Settings) -> Self {
         let own = tempfile::tempdir().unwrap();
         let mut bench = Self::made(own.path(), settings);
         bench.own = Some(own);
@@ -102,7 +103,7 @@ impl Bench {
     }
 
     /// In a directory of somebody else.
-    pub(super) fn in_directory(dir: &Path) -> Self {
+    pub(crate) fn in_directory(dir: &Path) -> Self {
         Self::made(dir, settings)
     }
 
@@ -123,7 +124,7 @@ impl Bench {
     }
 
     /// A bot starts on the spool.
-    pub(super) fn open(&mut self) -> Result<(), SpoolError> {
+    pub(crate) fn open(&mut self) -> Result<(), SpoolError> {
         self.tasks = TaskTracker::new();
         let clock = Arc::clone(&self.clock);
         let sink = Arc::clone(&self.sink);
@@ -133,54 +134,54 @@ impl Bench {
     }
 
     /// The bot is gone; its shims are not.
-    pub(super) async fn crash(&mut self) {
+    pub(crate) async fn crash(&mut self) {
         self.watch = None;
         self.tasks.close();
         self.tasks.wait().await;
     }
 
-    pub(super) fn watch(&self) -> &Watch {
+    pub(crate) fn watch(&self) -> &Watch {
         self.watch.as_ref().unwrap()
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.dir
     }
 
     /// The one directory of an execution in the spool.
-    pub(super) fn entry(&self) -> PathBuf {
+    pub(crate) fn entry(&self) -> PathBuf {
         let mut all = fs::read_dir(self.dir.join("spool/e")).unwrap();
         let first = all.next().unwrap().unwrap().path();
         assert!(all.next().is_none());
         first
     }
 
-    pub(super) async fn adopt(&self) -> Vec<SpoolEntry> {
+    pub(crate) async fn adopt(&self) -> Vec<SpoolEntry> {
         self.watch().adopt().await.unwrap()
     }
 
-    pub(super) async fn launch(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
+    pub(crate) async fn launch(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
         let launch = launch(id, python, timeout_ms);
         let id = launch.execution.clone();
         self.watch().launch(launch).await.unwrap();
         id
     }
 
-    pub(super) async fn start(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
+    pub(crate) async fn start(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
         let id = self.launch(id, python, timeout_ms).await;
         self.watch().go(&session(), &id).await.unwrap();
         id
     }
 
     /// The next end that is reported.
-    pub(super) async fn end(&mut self) -> (ExecutionId, Outcome) {
+    pub(crate) async fn end(&mut self) -> (ExecutionId, Outcome) {
         let end = tokio::time::timeout(TOO_LONG, self.ends.recv()).await;
         let (_, execution, outcome) = end.expect("no end is reported").unwrap();
         (execution, outcome)
     }
 
     /// Runs a script to its end.
-    pub(super) async fn run(&mut self, python: &str, timeout_ms: u64) -> Outcome {
+    pub(crate) async fn run(&mut self, python: &str, timeout_ms: u64) -> Outcome {
         let id = self.start("w", python, timeout_ms).await;
         let (ended, outcome) = self.end().await;
         assert_eq!(ended, id);
@@ -188,17 +189,17 @@ impl Bench {
     }
 
     /// A path on which a script can say something, once: `open(PATH, "w").write(…)`.
-    pub(super) fn fifo(&self, name: &str) -> String {
+    pub(crate) fn fifo(&self, name: &str) -> String {
         process::fifo(&self.dir, name)
     }
 
     /// Processes that belong to this spool.
-    pub(super) fn processes(&self) -> Vec<i32> {
+    pub(crate) fn processes(&self) -> Vec<i32> {
         process::processes_of(&self.dir)
     }
 
     /// Lets the bot go, waits for what is just ending and fails if anything stays.
-    pub(super) async fn nothing_is_left(&mut self) {
+    pub(crate) async fn nothing_is_left(&mut self) {
         self.crash().await;
         for pid in self.processes() {
             assert!(ends(pid), "process {pid} stays: {}", name(pid));
@@ -214,11 +215,11 @@ impl Drop for Bench {
     }
 }
 
-pub(super) fn session() -> SessionId {
+pub(crate) fn session() -> SessionId {
     SessionId::new("console/main").unwrap()
 }
 
-pub(super) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
+pub(crate) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
     Launch {
         session: session(),
         execution: ExecutionId::new(id).unwrap(),

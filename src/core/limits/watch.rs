@@ -1,0 +1,45 @@
+//! What a sandboxed watcher may use: the defaults, and how far a configuration may go.
+
+use std::ops::RangeInclusive;
+
+/// Memory of all processes of a watcher together.
+pub const WATCH_MEMORY_BYTES: u64 = 512 * 1024 * 1024;
+/// Python itself must fit.
+pub const WATCH_MEMORY_BYTES_RANGE: RangeInclusive<u64> = 64 * 1024 * 1024..=64 << 30;
+/// Processes and threads of a watcher together.
+pub const WATCH_PROCESSES: u64 = 32;
+/// The system counts them in 32 bits, and more are of no use.
+pub const WATCH_PROCESSES_RANGE: RangeInclusive<u64> = 2..=4_096;
+/// What a watcher may keep in its directory, in bytes.
+pub const WATCH_TMP_BYTES: u64 = 64 * 1024 * 1024;
+/// The script itself must fit.
+pub const WATCH_TMP_BYTES_RANGE: RangeInclusive<u64> = 1024 * 1024..=16 << 30;
+/// Files and directories that a watcher may keep there.
+pub const WATCH_TMP_FILES: u64 = 4_096;
+/// As above.
+pub const WATCH_TMP_FILES_RANGE: RangeInclusive<u64> = 16..=1_000_000;
+/// Files that a process of a watcher may have open.
+pub const WATCH_OPEN_FILES: u64 = 256;
+/// Python needs a few itself.
+pub const WATCH_OPEN_FILES_RANGE: RangeInclusive<u64> = 16..=65_536;
+/// Seconds of processor time of all processes of a watcher together: it is there to wait.
+pub const WATCH_CPU_SECONDS: u64 = 600;
+/// As long as the longest deadline with a processor for itself.
+pub const WATCH_CPU_SECONDS_RANGE: RangeInclusive<u64> = 1..=2_592_000;
+
+/// Address space of one process, as a multiple of the memory of all: it stops what grows between
+/// two looks. Python maps far more than it uses.
+pub const WATCH_ADDRESS_FACTOR: u64 = 2;
+/// Processes that the system lets a watcher start above its limit, so that a look can tell that it
+/// was passed.
+pub const WATCH_PROCESSES_ABOVE: u64 = 8;
+/// Between two looks at what a quiet watcher uses.
+pub const WATCH_LOOK_MS: u64 = 1_000;
+/// Between two looks while it grows or computes.
+pub const WATCH_LOOK_BUSY_MS: u64 = 100;
+/// A probe of the sandbox that takes longer has failed.
+pub const WATCH_PROBE_MS_MAX: u64 = 20_000;
+/// The largest report of a sandbox's first process.
+pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
+
+const _: () = assert!(WATCH_LOOK_BUSY_MS < WATCH_LOOK_MS);

@@ -1,0 +1,253 @@
+//! The first process of a script's namespaces, and how its shim makes it. It puts the sandbox up,
+//! starts the script, passes TERM and CONT on to all, reaps, and tells its shim how the script
+//! ended; with it the kernel ends everything. Must not know deadlines.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::prctl::{set_dumpable, set_pdeathsig};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, dup2_stdin, dup2_stdout, getegid, geteuid, sethostname};
+use nix::unistd::{setresgid, setresuid};
+use rustix::process::{WaitOptions, WaitStatus, wait};
+use rustix::thread::{CapabilitySets, capabilities, set_capabilities, set_keep_capabilities};
+use serde::{Deserialize, Serialize};
+
+use super::clone::{close_all_but, into_namespaces};
+use super::programs::Programs;
+use super::root::{self, WORK};
+use super::{INSIDE, Limits, NOBODY, Restraint, network, step};
+use crate::core::execution::Exit;
+use crate::core::limits::WATCH_REPORT_BYTES_MAX;
+use crate::watch::spawn::{self, OOM_SCORE, Script};
+use crate::watch::spool::SCRIPT;
+
+/// Said to the first process once it has its users.
+const GO: &[u8] = b"g";
+
+/// A first process, not reaped yet.
+#[derive(Debug)]
+pub(in crate::watch) struct Boxed {
+    /// Its number outside.
+    pub(in crate::watch) pid: rustix::process::Pid,
+    process: OwnedFd,
+    line: UnixStream,
+}
+
+/// What it tells at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(in crate::watch) enum Report {
+    /// The script never ran.
+    Failed {
+        /// What could not be done.
+        what: String,
+    },
+    /// The script ended.
+    Ended {
+        /// Its own exit.
+        exit: Option<Exit>,
+        /// What it left running, all of it killed.
+        leftovers: u32,
+        /// There was no room left in its directory.
+        full: bool,
+    },
+}
+
+impl Boxed {
+    /// Signals it. Its descriptor names it whatever became of its number.
+    pub(in crate::watch) fn signal(&self, signal: Signal) {
+        if let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
+            let _ended_meanwhile = rustix::process::pidfd_send_signal(&self.process, signal);
+        }
+    }
+
+    /// What it told, `None` when it was killed. Only once it has ended.
+    pub(in crate::watch) fn report(&mut self) -> Option<Report> {
+        let mut text = Vec::new();
+        let most = WATCH_REPORT_BYTES_MAX as u64;
+        (&mut self.line).take(most).read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+}
+
+/// Everything that the first process needs, made before it is there.
+struct Setup<'a> {
+    script: Script<'a>,
+    text: Vec<u8>,
+    programs: Programs,
+    limits: Limits,
+    line: UnixStream,
+    pipes: [OwnedFd; 2],
+}
+
+/// Makes the namespaces and their first process.
+pub(super) fn start(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> io::Result<Boxed> {
+    let programs = Programs::find(script.python)?;
+    let text = fs::read(script.work.join(SCRIPT)).map_err(step("read the script"))?;
+    let (mut ours, line) = UnixStream::pair()?;
+    let setup = Setup { script, text, programs, limits, line, pipes };
+    let (pid, process) =
+        into_namespaces(move || first(setup)).map_err(step("make namespaces for it"))?;
+    let begun = give_users(pid).and_then(|()| ours.write_all(GO));
+    let number = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(ErrorKind::InvalidData)?;
+    let boxed = Boxed { pid: number, process, line: ours };
+    match begun {
+        Ok(()) => Ok(boxed),
+        Err(error) => {
+            // Without our end of the line it ends by itself.
+            drop(boxed);
+            let _reaped = nix::sys::wait::waitpid(pid, None);
+            Err(error)
+        }
+    }
+}
+
+/// Says who its user is for the host. The kernel lets only the maker of the namespace do this, and
+/// an ordinary user name nobody but itself (`user_namespaces(7)`).
+fn give_users(pid: Pid) -> io::Result<()> {
+    let is_root = geteuid().is_root();
+    let file = |name: &str| format!("/proc/{pid}/{name}");
+    let _kept = fs::write(file("oom_score_adj"), OOM_SCORE);
+    let (uid, gid) =
+        if is_root { (NOBODY, NOBODY) } else { (geteuid().as_raw(), getegid().as_raw()) };
+    if !is_root {
+        fs::write(file("setgroups"), "deny").map_err(step("give up groups"))?;
+    }
+    fs::write(file("uid_map"), format!("{INSIDE} {uid} 1")).map_err(step("map its user"))?;
+    fs::write(file("gid_map"), format!("{INSIDE} {gid} 1")).map_err(step("map its group"))
+}
+
+/// The whole life of the first process.
+fn first(setup: Setup<'_>) -> u8 {
+    let report = |line: &mut UnixStream, report: &Report| {
+        let text = serde_json::to_vec(report).unwrap_or_default();
+        // Where nobody listens there is nobody to tell.
+        let _told = line.set_nonblocking(false).and_then(|()| line.write_all(&text));
+    };
+    let Ok(mut line) = setup.line.try_clone() else { return 1 };
+    match begin(setup, &line) {
+        Ok(script) => report(&mut line, &watch_over(script)),
+        Err(error) => report(&mut line, &Report::Failed { what: error.to_string() }),
+    }
+    0
+}
+
+/// Puts the sandbox up and starts the script in it. Answers its number inside.
+fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
+    let Setup { script, text, programs, limits, line: own, pipes } = setup;
+    set_pdeathsig(Signal::SIGKILL)?;
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    // Above all the shim's lock: who holds it seems to be alive.
+    let [out, err] = pipes.each_ref().map(AsRawFd::as_raw_fd);
+    close_all_but(&[line.as_raw_fd(), own.as_raw_fd(), null.as_raw_fd(), out, err])?;
+    drop(null);
+    let mut go = [0; GO.len()];
+    (&*line).read_exact(&mut go).map_err(step("hear of its shim"))?;
+    let sources = root::open(&programs).map_err(step("find its programs"))?;
+    become_user(line)?;
+    sethostname("watcher")?;
+    root::enter(&sources, limits.tmp_bytes_max, limits.files_max)?;
+    drop(sources);
+    fs::write(Path::new(WORK).join(SCRIPT), text).map_err(step("keep the script"))?;
+    network::up()?;
+    let none = CapabilitySets {
+        effective: rustix::thread::CapabilitySet::empty(),
+        permitted: rustix::thread::CapabilitySet::empty(),
+        inheritable: rustix::thread::CapabilitySet::empty(),
+    };
+    set_capabilities(None, none)?;
+    set_dumpable(false)?;
+    let mut mask = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGCONT, Signal::SIGCHLD] {
+        mask.add(signal);
+    }
+    // Blocked ones wait for us; of the others the kernel lets none through to a first process.
+    mask.thread_block()?;
+    let restraint = Restraint::with_namespaces(limits, &programs, Path::new(WORK))?;
+    let inside = Script { work: Path::new(WORK), ..script };
+    let child = spawn::script(inside, Some(restraint), pipes).spawn();
+    let child = child.map_err(step("run Python"))?;
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// Becomes the one user that there is here, and keeps the powers over these namespaces for now.
+fn become_user(line: &UnixStream) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(INSIDE), Gid::from_raw(INSIDE));
+    set_keep_capabilities(true)?;
+    if geteuid() != uid {
+        // Where root made the namespaces it has groups of the host.
+        let _refused_where_they_were_given_up = nix::unistd::setgroups(&[]);
+    }
+    setresgid(gid, gid, gid).map_err(step("change its group"))?;
+    setresuid(uid, uid, uid).map_err(step("change its user"))?;
+    let mut all = capabilities(None)?;
+    all.effective = all.permitted;
+    set_capabilities(None, all)?;
+    // The kernel forgot it with the change (prctl(2)); and the shim may have died before this.
+    set_pdeathsig(Signal::SIGKILL)?;
+    line.set_nonblocking(true)?;
+    match (&*line).read(&mut [0]) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Ok(_) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
+    }
+}
+
+/// Until the script has ended, then ends what it left.
+fn watch_over(script: i32) -> Report {
+    let mut heard = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGCONT, Signal::SIGCHLD] {
+        heard.add(signal);
+    }
+    let exit = loop {
+        match heard.wait() {
+            Ok(Signal::SIGCHLD) => {
+                if let Some(status) = reap(script) {
+                    break exit_of(status);
+                }
+            }
+            Ok(signal) => {
+                let _nobody_left = kill(Pid::from_raw(-1), signal);
+            }
+            Err(_interrupted) => {}
+        }
+    };
+    let full = root::is_full();
+    Report::Ended { exit, leftovers: clear(), full }
+}
+
+/// Reaps all that have ended. Answers how the script did, if it did.
+fn reap(script: i32) -> Option<WaitStatus> {
+    let mut ended = None;
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if pid.as_raw_nonzero().get() == script {
+            ended = Some(status);
+        }
+    }
+    ended
+}
+
+/// Kills all and reaps them. One signal for all leaves no moment in which one could start another:
+/// a fork in that moment is given up (kernel/fork.c).
+fn clear() -> u32 {
+    let mut killed = 0;
+    if kill(Pid::from_raw(-1), Signal::SIGKILL) == Err(Errno::ESRCH) {
+        return killed;
+    }
+    while let Ok(Some((_, status))) = wait(WaitOptions::empty()) {
+        let by_us = status.terminating_signal() == Some(Signal::SIGKILL as i32);
+        killed += u32::from(by_us);
+    }
+    killed
+}
+
+fn exit_of(status: WaitStatus) -> Option<Exit> {
+    let code = status.exit_status().map(Exit::Code);
+    code.or_else(|| status.terminating_signal().map(Exit::Signal))
+}

@@ -1,0 +1,161 @@
+//! Which tier this machine has. It is not asked for versions or settings, which lie: Python is run
+//! in the full sandbox, from the strongest tier down. Owns the question and its answer. The bot
+//! asks; a small process of its own, like a shim, tries.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{alarm, pipe2};
+use rustix::process::{WaitOptions, waitpid};
+use serde::{Deserialize, Serialize};
+
+use super::init::Report;
+use super::{Fence, Limits, Restraint, Tier, start_boxed, step};
+use crate::core::execution::Exit;
+use crate::core::limits::WATCH_PROBE_MS_MAX;
+use crate::watch::spawn::{self, Script};
+use crate::watch::spool::SCRIPT;
+
+/// What is run. It has to come through whole.
+const SCRIPT_OF_PROBE: &str = "print('inside')";
+const SAYS: &str = "inside\n";
+/// What is read of what it prints.
+const SAID_BYTES_MAX: u64 = 4 * 1024;
+
+/// What a machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The strongest tier that works.
+    pub tier: Option<Tier>,
+    /// Why there are no namespaces, where there are none.
+    pub no_namespaces: Option<String>,
+    /// Why Landlock and the filter alone do not do, where they do not.
+    pub no_landlock: Option<String>,
+}
+
+impl Finding {
+    /// Why there is no tier at all, and what to do.
+    pub fn refusal(&self) -> String {
+        let none = String::new();
+        format!(
+            "scripts cannot be sandboxed on this machine: {}; {}; `dogwatch doctor` says what \
+             would help, and `sandbox = \"off\"` in [watch] runs them without",
+            self.no_namespaces.as_ref().unwrap_or(&none),
+            self.no_landlock.as_ref().unwrap_or(&none),
+        )
+    }
+
+    /// How a better tier is had, as far as the reason tells.
+    pub fn cure(&self) -> Option<&'static str> {
+        match self.tier {
+            Some(Tier::Namespaces) => None,
+            Some(Tier::Landlock) | None => Some(
+                "let this user make namespaces: in Docker --security-opt seccomp=unconfined, in \
+                 Kubernetes seccompProfile Unconfined, on Ubuntu an AppArmor profile with \
+                 `userns,` for dogwatch, elsewhere sysctl user.max_user_namespaces above 0",
+            ),
+        }
+    }
+}
+
+/// Asks a process of its own, which makes a directory in `place` for a moment. Blocking, for tens
+/// of milliseconds.
+pub fn ask(program: &Path, python: &Path, limits: Limits, place: &Path) -> Finding {
+    let answer = spawn::probe(program, python, limits, place).and_then(|said| {
+        serde_json::from_slice(&said.stdout).map_err(|_nothing| {
+            let complaint = String::from_utf8_lossy(&said.stderr);
+            let last = complaint.lines().last().unwrap_or("it says nothing").to_owned();
+            io::Error::other(format!("the probe ended with {}: {last}", said.status))
+        })
+    });
+    answer.unwrap_or_else(|error| Finding {
+        tier: None,
+        no_namespaces: Some(format!("the sandbox cannot be tried: {error}")),
+        no_landlock: Some("so nothing is known of Landlock".to_owned()),
+    })
+}
+
+/// The process that tries: `dogwatch probe PYTHON LIMITS PLACE`. Answers on stdout.
+pub fn run(python: &Path, limits: &str, place: &Path) -> u8 {
+    // Whatever hangs ends with this process.
+    alarm::set(u32::try_from(WATCH_PROBE_MS_MAX / 1_000).unwrap_or(1));
+    let limits = serde_json::from_str(limits).unwrap_or_default();
+    let finding = look(python, limits, place);
+    let written = serde_json::to_writer(io::stdout(), &finding);
+    u8::from(written.is_err())
+}
+
+fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
+    let mut finding = Finding::default();
+    for (tier, why) in
+        [(Tier::Namespaces, &mut finding.no_namespaces), (Tier::Landlock, &mut finding.no_landlock)]
+    {
+        match tried(Fence { tier, limits }, python, place) {
+            Ok(()) => {
+                finding.tier = Some(tier);
+                break;
+            }
+            Err(error) => *why = Some(format!("{}: {error}", tier.words())),
+        }
+    }
+    finding
+}
+
+/// A directory that goes with its owner.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _left_to_the_system = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
+    let path = place.join(format!("probe-{}", std::process::id()));
+    // Left by one that was killed and had the same number.
+    let _none = fs::remove_dir_all(&path);
+    fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
+    let place = Place(path);
+    fs::write(place.0.join(SCRIPT), SCRIPT_OF_PROBE)?;
+    let script = Script { python, env: &[], work: &place.0 };
+    let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (complained, err) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let exit = match fence.tier {
+        Tier::Namespaces => in_namespaces(script, fence.limits, [out, err]),
+        Tier::Landlock => in_place(script, fence.limits, [out, err]),
+    }?;
+    let (said, complained) = (text(said), text(complained));
+    if exit == Some(Exit::Code(0)) && said == SAYS {
+        return Ok(());
+    }
+    let last = complained.lines().last().unwrap_or("it says nothing").to_owned();
+    Err(io::Error::other(format!("Python does not run in it: {last}")))
+}
+
+type Tried = io::Result<Option<Exit>>;
+
+fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
+    let mut boxed = start_boxed(script, limits, pipes)?;
+    waitpid(Some(boxed.pid), WaitOptions::empty())?;
+    match boxed.report() {
+        Some(Report::Ended { exit, .. }) => Ok(exit),
+        Some(Report::Failed { what }) => Err(io::Error::other(what)),
+        None => Err(io::Error::other("its first process was killed")),
+    }
+}
+
+fn in_place(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
+    let restraint = Restraint::without_namespaces(script, limits)?;
+    let status = spawn::script(script, Some(restraint), pipes).status()?;
+    Ok(status.code().map(Exit::Code))
+}
+
+/// What came out of a pipe whose writers are gone.
+fn text(pipe: OwnedFd) -> String {
+    let mut text = String::new();
+    let _what_is_there = File::from(pipe).take(SAID_BYTES_MAX).read_to_string(&mut text);
+    text
+}

@@ -1,0 +1,91 @@
+//! What of the host's files a script may read: programs, libraries, and the interpreter wherever it
+//! is installed. Owns the list. Must not know how the list is enforced.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where a system keeps its programs and libraries. Some of these are links into the first.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+/// Single files and directories that programs need to start: where libraries are, what a program's
+/// common name stands for, which time it is here. No names, no hosts, no certificates: there is no
+/// network.
+const SETTINGS: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"];
+/// Devices that give nothing away.
+pub(super) const DEVICES: [&str; 5] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// What an interpreter outside of the system's directories is made of, beside its `bin`.
+const PARTS: [&str; 4] = ["bin", "lib", "lib64", "pyvenv.cfg"];
+
+/// What may be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Programs(Vec<PathBuf>);
+
+impl Programs {
+    /// For this interpreter: the path by which it is called and the one that it really has may both
+    /// stand outside of the system's directories, as in a virtual environment.
+    pub(super) fn find(python: &Path) -> io::Result<Self> {
+        let real = fs::canonicalize(python).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", python.display()))
+        })?;
+        let mut all: Vec<PathBuf> = SYSTEM.iter().chain(&SETTINGS).map(PathBuf::from).collect();
+        for path in [python, &real] {
+            let bin = path.parent().filter(|bin| bin.is_absolute() && bin.ends_with("bin"));
+            if SYSTEM.iter().any(|system| path.starts_with(system)) {
+                continue;
+            }
+            let Some(prefix) = bin.and_then(Path::parent) else {
+                // Else whatever lies beside it would be shown to scripts.
+                let what = format!(
+                    "{} is in no directory named bin; name a Python that is installed",
+                    path.display()
+                );
+                return Err(io::Error::other(what));
+            };
+            all.extend(PARTS.map(|part| prefix.join(part)));
+        }
+        all.retain(|path| path.exists());
+        all.dedup();
+        Ok(Self(all))
+    }
+
+    /// All paths, the system's first.
+    pub(super) fn all(&self) -> &[PathBuf] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_python_needs_nothing_beside_the_system() {
+        let found = Programs::find(Path::new("/usr/bin/python3")).unwrap();
+        assert!(found.all().contains(&PathBuf::from("/usr")));
+        let system =
+            |path: &PathBuf| SYSTEM.iter().chain(&SETTINGS).any(|one| path.starts_with(one));
+        assert!(found.all().iter().all(system), "{found:?}");
+    }
+
+    #[test]
+    fn an_environment_brings_its_own_parts_and_nothing_beside_them() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        fs::create_dir(dir.path().join("secrets")).unwrap();
+        fs::write(dir.path().join("pyvenv.cfg"), "").unwrap();
+        let python = dir.path().join("bin/python");
+        std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
+        let found = Programs::find(&python).unwrap();
+        let own: Vec<_> = found.all().iter().filter(|path| path.starts_with(dir.path())).collect();
+        assert_eq!(own, [&dir.path().join("bin"), &dir.path().join("pyvenv.cfg")]);
+    }
+
+    #[test]
+    fn a_python_that_lies_anywhere_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let python = dir.path().join("python");
+        std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
+        assert!(Programs::find(&python).unwrap_err().to_string().contains("bin"));
+    }
+}

@@ -1,0 +1,123 @@
+//! The files of a script in namespaces: a small read-only root with the host's programs, and one
+//! directory of its own, bounded in bytes and files. Owns the mounts. Must not know processes.
+//!
+//! There is no `/proc`: containers often refuse its mount, and scripts do not need it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::pivot_root;
+
+use super::programs::{DEVICES, Programs};
+use super::{INSIDE, step};
+
+/// Where a script works: its home, and where it may write. `/tmp` is a link to it.
+pub(super) const WORK: &str = "/work";
+/// Where the new root is put together. It is there on every system, hidden only for us, and neither
+/// itself a source nor above one that is a directory: such a source would bring the stage along.
+const STAGE: &str = "/dev";
+/// Room for links, empty files and directories.
+const ROOT_OPTIONS: &str = "size=256k,nr_inodes=256,mode=755";
+/// Where the old root hangs for a moment.
+const OLD: &str = ".old";
+const NONE: Option<&str> = None;
+
+/// A path of the host that is opened before the user is changed: afterwards the way to it may be
+/// closed. Also a mount above it cannot hide it.
+pub(super) struct Source {
+    path: PathBuf,
+    file: File,
+    is_dir: bool,
+    link: Option<PathBuf>,
+}
+
+/// Opens what will be shown. In the new mount namespace: a path of another cannot be mounted here.
+pub(super) fn open(programs: &Programs) -> io::Result<Vec<Source>> {
+    let paths = programs.all().iter().cloned().chain(DEVICES.map(PathBuf::from));
+    let open = |path: PathBuf| {
+        let link =
+            path.symlink_metadata()?.is_symlink().then(|| fs::read_link(&path)).transpose()?;
+        let file = File::options().read(true).custom_flags(libc::O_PATH).open(&path)?;
+        let is_dir = file.metadata()?.is_dir();
+        Ok(Source { path, file, is_dir, link })
+    };
+    paths.filter(|path| path.exists()).map(open).collect()
+}
+
+/// Makes the root, goes there, and lets go of the old one.
+pub(super) fn enter(sources: &[Source], bytes: u64, files: u64) -> io::Result<()> {
+    // What is mounted here from now on is seen by nobody else.
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
+        .map_err(step("leave the host's mounts"))?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), STAGE, Some("tmpfs"), flags, Some(ROOT_OPTIONS))
+        .map_err(step("mount a root"))?;
+    std::env::set_current_dir(STAGE)?;
+    for source in sources {
+        let what = format!("show {}", source.path.display());
+        show(source).map_err(step(&what))?;
+    }
+    let etc = Path::new("etc");
+    fs::create_dir_all(etc)?;
+    let me = format!("watcher:x:{INSIDE}:{INSIDE}::{WORK}:/usr/sbin/nologin\n");
+    fs::write(etc.join("passwd"), me)?;
+    fs::write(etc.join("group"), format!("watcher:x:{INSIDE}:\n"))?;
+    fs::write(etc.join("hosts"), "127.0.0.1 localhost\n")?;
+    work(bytes, files).map_err(step("mount its directory"))?;
+    fs::create_dir(OLD)?;
+    pivot_root(".", OLD).map_err(step("change the root"))?;
+    std::env::set_current_dir("/")?;
+    umount2(&*format!("/{OLD}"), MntFlags::MNT_DETACH).map_err(step("leave the old root"))?;
+    fs::remove_dir(format!("/{OLD}"))?;
+    let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(NONE, "/", NONE, flags, NONE).map_err(step("make the root read-only"))
+}
+
+fn work(bytes: u64, files: u64) -> io::Result<()> {
+    let place = WORK.trim_start_matches('/');
+    fs::create_dir(place)?;
+    symlink(place, "tmp")?;
+    let options = format!("size={bytes},nr_inodes={files},mode=700,uid={INSIDE},gid={INSIDE}");
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    Ok(mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options.as_str()))?)
+}
+
+/// Makes one path of the host appear at the same place, read-only.
+fn show(source: &Source) -> io::Result<()> {
+    let place = source.path.strip_prefix("/").map_err(io::Error::other)?;
+    if let Some(above) = place.parent() {
+        fs::create_dir_all(above)?;
+    }
+    // Where `/lib` is a link into `/usr` it is one here as well.
+    if let Some(target) = &source.link
+        && source.path.parent() == Some(Path::new("/"))
+    {
+        return symlink(target, place);
+    }
+    if source.is_dir {
+        fs::create_dir_all(place)?;
+    } else {
+        File::create(place)?;
+    }
+    let from = PathBuf::from(format!("/proc/self/fd/{}", source.file.as_raw_fd()));
+    // With what is mounted below it: a part of what it covers must not be uncovered here.
+    mount(Some(&from), place, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)?;
+    if source.path.starts_with("/dev") {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(NONE, place, NONE, flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE)?;
+    Ok(())
+}
+
+/// Is the script's directory full, in bytes or in files?
+pub(super) fn is_full() -> bool {
+    // Less than a page left is nothing left.
+    statvfs(WORK).is_ok_and(|now| now.blocks_available() == 0 || now.files_free() == 0)
+}

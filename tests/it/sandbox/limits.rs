@@ -1,0 +1,172 @@
+//! Scripts that want too much. Each ends as a completion that says which limit it met.
+
+use dogwatch::core::execution::{Exit, Outcome, Status};
+use dogwatch::watch::Tier;
+
+use super::stand::{Where, as_user, narrow, within};
+use crate::watch::bench::Bench;
+
+const LONG_MS: u64 = 60_000;
+
+async fn greedy(tier: Tier, script: &str) -> Outcome {
+    let mut bench = Bench::with(narrow);
+    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    let outcome = bench.run(script, LONG_MS).await;
+    bench.nothing_is_left().await;
+    // A limit ended it, not its deadline.
+    assert_eq!(outcome.status, Status::Failed, "{outcome:?}");
+    outcome
+}
+
+async fn memory_of_one(tier: Tier) {
+    let script = "
+import time
+held = []
+for _ in range(200):
+    held.append(b'x' * (1 << 20))
+time.sleep(40)";
+    let outcome = greedy(tier, script).await;
+    assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 128 MiB of memory"));
+    // What the system refuses at once never gets as far.
+    let outcome = greedy(tier, "x = bytearray(1 << 40)").await;
+    assert!(outcome.stderr.head.contains("MemoryError"), "{outcome:?}");
+}
+
+async fn memory_of_many(tier: Tier) {
+    let script = "
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        held = [b'x' * (1 << 20) for _ in range(40)]
+        time.sleep(40)
+time.sleep(40)";
+    let outcome = greedy(tier, script).await;
+    assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 128 MiB of memory"));
+}
+
+async fn shared_memory_counts_once(tier: Tier) {
+    let script = "
+import os
+held = b'x' * (60 << 20)
+pids = []
+for _ in range(4):
+    pid = os.fork()
+    if pid == 0:
+        import time
+        time.sleep(1.5)
+        os._exit(0)
+    pids.append(pid)
+for pid in pids:
+    os.waitpid(pid, 0)
+print(len(held))";
+    let mut bench = Bench::with(narrow);
+    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    let outcome = bench.run(script, LONG_MS).await;
+    assert_eq!((outcome.status, outcome.reason), (Status::Completed, None));
+}
+
+async fn a_fork_bomb(tier: Tier) {
+    let script = "
+import os, time
+n = 0
+while n < 3000:
+    try:
+        if os.fork() == 0:
+            time.sleep(40)
+        n += 1
+    except OSError:
+        print('refused after', n)
+        break
+time.sleep(40)";
+    let outcome = greedy(tier, script).await;
+    assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 12 processes and threads"));
+    let started = outcome.stdout.head.trim().strip_prefix("refused after ").map(str::parse::<u64>);
+    // Without namespaces the system counts all of the user's, and others may have ended since.
+    let most = if tier == Tier::Namespaces { 30 } else { 300 };
+    assert!(started.is_none_or(|n| n.unwrap() < most), "{outcome:?}");
+}
+
+async fn a_busy_loop(tier: Tier) {
+    let outcome = greedy(tier, "while True: pass").await;
+    assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
+    assert!(matches!(outcome.exit, Some(Exit::Signal(9 | 24))), "{outcome:?}");
+    // Several that share the work, none of which would meet it alone.
+    let script = "
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        while time.process_time() < 0.6: pass
+        os._exit(0)
+time.sleep(40)";
+    let outcome = greedy(tier, script).await;
+    assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
+}
+
+async fn a_disk_filler(tier: Tier) {
+    let script = "
+with open('big', 'wb') as file:
+    while True: file.write(b'x' * 65536)";
+    let outcome = greedy(tier, script).await;
+    assert_eq!(outcome.exit, Some(Exit::Code(1)));
+    match tier {
+        Tier::Namespaces => {
+            let full = "it met the limit of its directory: 4 MiB, 64 files";
+            let large = outcome.stderr.head.contains("File too large");
+            assert!(large || outcome.reason.as_deref() == Some(full), "{outcome:?}");
+            let script = "
+n = 0
+while True:
+    open(f'f{n}', 'w').close()
+    n += 1";
+            let outcome = greedy(tier, script).await;
+            assert_eq!(outcome.reason.as_deref(), Some(full), "{outcome:?}");
+            let script = "
+for n in range(9):
+    with open(f'f{n}', 'wb') as file: file.write(b'x' * (1 << 20))";
+            let outcome = greedy(tier, script).await;
+            assert_eq!(outcome.reason.as_deref(), Some(full), "{outcome:?}");
+        }
+        Tier::Landlock => assert!(outcome.stderr.head.contains("PermissionError"), "{outcome:?}"),
+    }
+}
+
+async fn each_limit_ends_it_by_name(tier: Tier) {
+    memory_of_one(tier).await;
+    memory_of_many(tier).await;
+    shared_memory_counts_once(tier).await;
+    a_fork_bomb(tier).await;
+    a_busy_loop(tier).await;
+    a_disk_filler(tier).await;
+}
+
+#[test]
+fn each_limit_ends_it_by_name_here() {
+    within(Where::Here, each_limit_ends_it_by_name);
+}
+
+#[test]
+fn each_limit_ends_it_by_name_without_namespaces() {
+    within(Where::Contained, each_limit_ends_it_by_name);
+}
+
+#[test]
+#[ignore = "run as another user by the next one"]
+fn user_here() {
+    within(Where::Here, each_limit_ends_it_by_name);
+}
+
+#[test]
+fn each_limit_ends_an_ordinary_users_script_by_name() {
+    as_user("sandbox::limits::user_here");
+}
+
+#[test]
+#[ignore = "run as another user by the next one"]
+fn user_contained() {
+    within(Where::Contained, each_limit_ends_it_by_name);
+}
+
+#[test]
+fn each_limit_ends_an_ordinary_users_script_by_name_without_namespaces() {
+    as_user("sandbox::limits::user_contained");
+}
