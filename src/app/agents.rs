@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use crate::config::{self, Config, SlackPlace};
+use crate::config::{self, Config, Sandbox, SlackPlace};
 use crate::core::budget::Limits;
 use crate::core::execution::Address;
 use crate::core::ledger::session::Allowance;
@@ -71,6 +71,7 @@ fn agent_of(config: &Config, agent: &config::Agent, role: Role) -> Agent {
             families: agent.tools.clone(),
             role: agent.role.narrower(role),
             grace_ms: config.watch.grace_ms,
+            sandboxed: config.watch.sandbox != Sandbox::Off,
         },
         limits: Limits {
             model_calls: limits.model_calls_per_turn,

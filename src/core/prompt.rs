@@ -14,6 +14,7 @@ const BASE: &str = include_str!("../../config/prompts/base.md");
 const NOTICES: &str = include_str!("../../config/prompts/notices.md");
 const WATCH: &str = include_str!("../../config/prompts/watch.md");
 const PROBES: &str = include_str!("../../config/prompts/probes.md");
+const SANDBOX: &str = include_str!("../../config/prompts/sandbox.md");
 const SILENCE: &str = include_str!("../../config/prompts/silence.md");
 const READ_ONLY: &str = include_str!("../../config/prompts/read-only.md");
 
@@ -27,6 +28,8 @@ pub enum Family {
     Watch,
     /// `watch__list`, `watch__cancel`, `watch__output`.
     Probes,
+    /// What scripts can do where they run in a sandbox.
+    Sandbox,
     /// `stay_silent`.
     Silence,
 }
@@ -36,6 +39,7 @@ impl Family {
         match self {
             Self::Watch => WATCH,
             Self::Probes => PROBES,
+            Self::Sandbox => SANDBOX,
             Self::Silence => SILENCE,
         }
     }

@@ -458,7 +458,9 @@ impl Task<'_> {
 fn families(wiring: &Wiring) -> Vec<prompt::Family> {
     let parts = wiring.families.iter().flat_map(|family| match family {
         Family::Watch if wiring.role == Role::Writable => {
-            vec![prompt::Family::Watch, prompt::Family::Probes]
+            let sandbox = wiring.sandboxed.then_some(prompt::Family::Sandbox);
+            let all = [Some(prompt::Family::Watch), Some(prompt::Family::Probes), sandbox];
+            all.into_iter().flatten().collect()
         }
         Family::Watch => vec![prompt::Family::Probes],
         Family::Silence => vec![prompt::Family::Silence],

@@ -30,12 +30,19 @@ pub struct Wiring {
     pub role: Role,
     /// Between TERM and KILL.
     pub grace_ms: u64,
+    /// Scripts run in a sandbox, so they reach less than a script usually does.
+    pub sandboxed: bool,
 }
 
 impl Wiring {
     /// Everything that this build has.
     pub fn all() -> Self {
-        Self { families: Family::ALL.to_vec(), role: Role::Writable, grace_ms: KILL_GRACE_MS }
+        Self {
+            families: Family::ALL.to_vec(),
+            role: Role::Writable,
+            grace_ms: KILL_GRACE_MS,
+            sandboxed: true,
+        }
     }
 }
 

@@ -283,6 +283,7 @@ impl Bot {
                 families: Family::ALL.to_vec(),
                 role: self.setup.role,
                 grace_ms: self.setup.grace_ms,
+                sandboxed: false,
             },
             limits: self.setup.limits,
             allowance: self.setup.allowance,

@@ -50,7 +50,7 @@ fn parts<'a>(live: &'a [Execution], families: &'a [Family]) -> PromptParts<'a> {
     }
 }
 
-const ALL: [Family; 3] = [Family::Watch, Family::Probes, Family::Silence];
+const ALL: [Family; 4] = [Family::Watch, Family::Probes, Family::Sandbox, Family::Silence];
 
 #[test]
 fn the_whole_prompt() {
@@ -85,6 +85,7 @@ fn only_what_is_wired_is_explained() {
     for (family, words) in [
         (Family::Watch, "trigger_and_auto_notify"),
         (Family::Probes, "watch__output"),
+        (Family::Sandbox, "no network"),
         (Family::Silence, "stay_silent"),
     ] {
         assert!(system(&parts(&[], &[family])).contains(words));

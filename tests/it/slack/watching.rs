@@ -61,7 +61,8 @@ impl Stand {
 
     /// Waits until the watcher's message is like that.
     async fn card(&self, like: impl Fn(&Message) -> bool) {
-        let is = |all: &[Message]| all.first().is_some_and(&like);
+        // The answer may stand before it.
+        let is = |all: &[Message]| all.iter().any(&like);
         self.bot.wait("the card", self.slack.until("C1", &self.root, is)).await;
     }
 }
