@@ -15,6 +15,7 @@ const NOTICES: &str = include_str!("../../config/prompts/notices.md");
 const WATCH: &str = include_str!("../../config/prompts/watch.md");
 const PROBES: &str = include_str!("../../config/prompts/probes.md");
 const SILENCE: &str = include_str!("../../config/prompts/silence.md");
+const FILES: &str = include_str!("../../config/prompts/files.md");
 const READ_ONLY: &str = include_str!("../../config/prompts/read-only.md");
 
 /// Longest name in the live table.
@@ -29,6 +30,8 @@ pub enum Family {
     Probes,
     /// `stay_silent`.
     Silence,
+    /// `read_file`.
+    Files,
 }
 
 impl Family {
@@ -37,6 +40,7 @@ impl Family {
             Self::Watch => WATCH,
             Self::Probes => PROBES,
             Self::Silence => SILENCE,
+            Self::Files => FILES,
         }
     }
 }

@@ -21,6 +21,8 @@ pub const SLACK_COMMANDS_KEPT_MAX: usize = 1_024;
 pub const SLACK_FILES_SHOWN_MAX: usize = 20;
 /// Shown of the name of a file, in characters.
 pub const SLACK_FILE_NAME_CHARS_MAX: usize = 120;
+/// Steps that Slack may send the bot on to, to where the bytes of a file are.
+pub const SLACK_FILE_STEPS_MAX: usize = 2;
 /// Messages of other bots that a thread takes within [`SLACK_BOTS_WINDOW_MS`].
 pub const SLACK_BOT_MESSAGES_MAX: usize = 10;
 /// The window in which they are counted.

@@ -50,7 +50,7 @@ fn parts<'a>(live: &'a [Execution], families: &'a [Family]) -> PromptParts<'a> {
     }
 }
 
-const ALL: [Family; 3] = [Family::Watch, Family::Probes, Family::Silence];
+const ALL: [Family; 4] = [Family::Watch, Family::Probes, Family::Silence, Family::Files];
 
 #[test]
 fn the_whole_prompt() {
@@ -86,6 +86,7 @@ fn only_what_is_wired_is_explained() {
         (Family::Watch, "trigger_and_auto_notify"),
         (Family::Probes, "watch__output"),
         (Family::Silence, "stay_silent"),
+        (Family::Files, "read_file"),
     ] {
         assert!(system(&parts(&[], &[family])).contains(words));
         let others: Vec<_> = ALL.into_iter().filter(|f| *f != family).collect();
