@@ -105,8 +105,8 @@ fn not_downloaded(error: DownloadError) -> FileError {
     }
 }
 
-/// Was it shared in the thread? The bot may see every file of every channel that it is in; a guessed
-/// id must not carry one of them here.
+/// Was it shared in the thread? The bot may see every file of every channel that it is in; a
+/// guessed id must not carry one of them here.
 fn is_in(file: &Value, thread: &Thread) -> bool {
     let shares = ["/shares/public", "/shares/private"].map(|all| file.pointer(all));
     let shares = shares.into_iter().flatten().filter_map(Value::as_object).flatten();
