@@ -118,6 +118,8 @@ pub const SLACK_STATUS_END_MS: u64 = 2_000;
 /// How often what runs is looked at, for the last line of its message. Not for every line: Slack
 /// takes about one edit a second in a channel, for all.
 pub const SLACK_LOOK_MS: u64 = 10_000;
+/// Such messages that are drawn at once.
+pub const SLACK_DRAWN_AT_ONCE_MAX: usize = 8;
 
 const _: () = assert!(SLACK_ACK_MS * 2 < 3_000 && SLACK_TOLD_MAX <= SLACK_IN_HAND_MAX);
 const _: () = assert!(SLACK_CALL_MS + SLACK_CONNECT_MS < SLACK_SOCKET_OPEN_MS);

@@ -327,6 +327,11 @@ impl FakeSlack {
         self.world().messages.iter().filter(|one| !one.bot_id.is_empty()).cloned().collect()
     }
 
+    /// Waits until something that people see is so.
+    pub(crate) async fn until_any(&self, like: impl Fn() -> bool) {
+        self.shared.changes.subscribe().wait_for(|_| like()).await.unwrap();
+    }
+
     /// The status line under a thread.
     pub(crate) fn status(&self, channel: &str, root: &str) -> Option<String> {
         self.world().statuses.get(&(channel.to_owned(), root.to_owned())).cloned()
