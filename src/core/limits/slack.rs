@@ -33,8 +33,9 @@ pub const SLACK_BOT_THREADS_MAX: usize = 1_024;
 pub const SLACK_WHO_FIRST_MS: u64 = 1_000;
 /// Longest such wait.
 pub const SLACK_WHO_MS_MAX: u64 = 60_000;
-/// Largest frame of Socket Mode.
-pub const SLACK_FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Largest frame of Socket Mode. A message has at most 40,000 characters and 50 blocks, and an edit
+/// holds it twice, so no event comes near it.
+pub const SLACK_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Until a connection of Socket Mode is there, its ticket included.
 pub const SLACK_SOCKET_OPEN_MS: u64 = 20_000;
 /// Until Slack has greeted on it.
