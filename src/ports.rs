@@ -4,6 +4,7 @@
 //! Must not know any adapter.
 
 mod desk;
+mod files;
 mod installations;
 
 use futures_util::future::BoxFuture;
@@ -12,13 +13,14 @@ use tokio::sync::broadcast;
 
 use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, Execution, Outcome, PostSort};
-use crate::core::id::{ExecutionId, ItemId, SessionId, SpoolId, TurnNo};
+use crate::core::id::{ExecutionId, FileId, ItemId, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::row::Surface;
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
 pub use self::desk::{Command, Desk, DeskError, Done, SessionView, Shown};
+pub use self::files::{FileError, FileText};
 pub use self::installations::Installations;
 
 // ---------------------------------------------------------------- Store
@@ -280,6 +282,18 @@ pub trait Channel: Send + Sync + 'static {
     /// Asked once for a session. It may be that not all of it can be read: the answer says so.
     fn earlier<'a>(&'a self, _address: &'a Address, _before: Timestamp) -> BoxFuture<'a, Earlier> {
         Box::pin(std::future::ready(Earlier::default()))
+    }
+    /// Do people share files here?
+    fn has_files(&self) -> bool {
+        false
+    }
+    /// A text file that was shared at this address, and nowhere else.
+    fn read_file<'a>(
+        &'a self,
+        _address: &'a Address,
+        _file: &'a FileId,
+    ) -> BoxFuture<'a, Result<FileText, FileError>> {
+        Box::pin(std::future::ready(Err(FileError::Unknown)))
     }
     /// Shows what happens. Must return at once.
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress);

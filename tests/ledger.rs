@@ -7,6 +7,7 @@ mod ledger {
     mod bench;
     mod bounds;
     mod delivery;
+    mod early;
     mod installations;
     mod people;
     mod refusals;

@@ -24,12 +24,13 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 54] = [
+const EVERYWHERE: [&str; 56] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
     "a compaction",
     "a completion collected",
+    "a deletion before its message",
     "a duplicate by a second key",
     "a human receipt",
     "a late fact",
@@ -61,6 +62,7 @@ const EVERYWHERE: [&str; 54] = [
     "a turn shown too late",
     "a turn stopped",
     "a waived completion",
+    "an edit before its message",
     "a wish heard by its home",
     "adopted running",
     "adopted waiting",

@@ -128,6 +128,7 @@ const fn family_of(raw: RawFamily) -> Family {
     match raw {
         RawFamily::Watch => Family::Watch,
         RawFamily::Silence => Family::Silence,
+        RawFamily::Files => Family::Files,
     }
 }
 

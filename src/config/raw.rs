@@ -373,6 +373,8 @@ pub(super) enum RawFamily {
     Watch,
     /// `stay_silent`.
     Silence,
+    /// `read_file`, where people share files.
+    Files,
 }
 
 /// `agents/*.toml`

@@ -105,6 +105,8 @@ text_id! {
     LeaseId = "lease id";
     /// An outbox item; fixed by what it says, so it is its own idempotency key.
     ItemId = "item id";
+    /// A file that people share, by the name that its place gives it.
+    FileId = "file id";
     /// Who an arrival or an execution belongs to.
     Principal = "principal";
     /// A supersession key: a new execution with it ends the older one.

@@ -275,6 +275,17 @@ pub const EARLIER_MS_MAX: u64 = 10_000;
 /// Longest result of one tool call as the model reads it, before notices are merged into it.
 pub const TOOL_RESULT_BYTES_MAX: usize = 40 * 1024;
 
+/// Longest id of a file that `read_file` takes, in characters.
+pub const FILE_ID_CHARS_MAX: usize = 64;
+/// Largest file that `read_file` reads.
+pub const FILE_BYTES_MAX: usize = 256 * 1024;
+/// Of it, what one call shows, as JSON; the rest of a result is for what stands beside it.
+pub const FILE_SHOWN_BYTES_MAX: usize = TOOL_RESULT_BYTES_MAX - 4 * 1024;
+/// Reading one takes no longer, or the model is told that it could not be read.
+pub const FILE_MS_MAX: u64 = 30_000;
+/// Highest number of a line that `read_file` takes: no file has more.
+pub const FILE_LINES_MAX: u64 = FILE_BYTES_MAX as u64;
+
 /// Largest argument text of one tool call: the largest script, with every third byte escaped.
 pub const TOOL_ARGUMENTS_BYTES_MAX: usize = 192 * 1024;
 /// Longest reason for staying silent, in characters.

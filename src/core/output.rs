@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::limits::OUTPUT_BYTES_MAX;
 
 mod clean;
+mod lines;
 mod torn;
 
 pub use clean::{clean, one_line};
+pub use lines::{Lines, lines};
 pub(in crate::core) use torn::is_mixed;
 
 /// What is kept of each end of a stream.

@@ -52,17 +52,20 @@ pub enum Family {
     Watch,
     /// `stay_silent`.
     Silence,
+    /// `read_file`, where people share files.
+    Files,
 }
 
 impl Family {
     /// Every family of this build.
-    pub const ALL: [Self; 2] = [Self::Watch, Self::Silence];
+    pub const ALL: [Self; 3] = [Self::Watch, Self::Silence, Self::Files];
 
     /// As written in configuration.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Watch => "watch",
             Self::Silence => "silence",
+            Self::Files => "files",
         }
     }
 }

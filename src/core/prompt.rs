@@ -16,6 +16,7 @@ const WATCH: &str = include_str!("../../config/prompts/watch.md");
 const PROBES: &str = include_str!("../../config/prompts/probes.md");
 const SANDBOX: &str = include_str!("../../config/prompts/sandbox.md");
 const SILENCE: &str = include_str!("../../config/prompts/silence.md");
+const FILES: &str = include_str!("../../config/prompts/files.md");
 const READ_ONLY: &str = include_str!("../../config/prompts/read-only.md");
 
 /// Longest name in the live table.
@@ -32,6 +33,8 @@ pub enum Family {
     Sandbox,
     /// `stay_silent`.
     Silence,
+    /// `read_file`.
+    Files,
 }
 
 impl Family {
@@ -41,6 +44,7 @@ impl Family {
             Self::Probes => PROBES,
             Self::Sandbox => SANDBOX,
             Self::Silence => SILENCE,
+            Self::Files => FILES,
         }
     }
 }

@@ -43,6 +43,7 @@ impl FrontDesk {
                 | Accepted::Duplicate(_)
                 | Accepted::Late(_)
                 | Accepted::Changed(_)
+                | Accepted::Early
                 | Accepted::Ignored,
             ) => Ok(()),
             Err(LedgerError::Refused(Refusal::Full(unread))) => Err(DeskError::Full(format!(

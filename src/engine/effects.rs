@@ -7,16 +7,17 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Engine, LedgerError, home, log};
-use crate::core::execution::{CancelledBy, Execution, Kind, State};
-use crate::core::id::{EntryNo, ExecutionId, SessionId};
+use crate::core::execution::{Address, CancelledBy, Execution, Kind, State};
+use crate::core::id::{EntryNo, ExecutionId, FileId, SessionId};
 use crate::core::ledger::row::{Recent, RowType};
 use crate::core::ledger::session::{Behalf, Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
-use crate::core::limits::OVERDUE_MS;
+use crate::core::limits::{FILE_MS_MAX, OVERDUE_MS};
+use crate::core::output::{clean, one_line};
 use crate::core::transcript::Call;
 use crate::core::turn::Input;
-use crate::ports::{Launch, StoreError};
-use crate::tools::{self, Action, StartScript, Tool, ToolError, silence, trigger, watch};
+use crate::ports::{FileError, FileText, Launch, StoreError};
+use crate::tools::{self, Action, StartScript, Tool, ToolError, file, silence, trigger, watch};
 
 /// Which call.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,8 @@ pub(super) struct At<'a> {
     pub(super) token: &'a Token,
     pub(super) entry: EntryNo,
     pub(super) call: u32,
+    /// Where the turn's posts go.
+    pub(super) address: &'a Address,
     /// What it starts is shown where its posts go.
     pub(super) shown: bool,
 }
@@ -40,6 +43,7 @@ pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], cal
         Ok(Action::CancelWatcher { id }) => cancel(engine, at, &id).await,
         Ok(Action::WatcherOutput { id, tail_lines }) => output(engine, at, &id, tail_lines).await,
         Ok(Action::StaySilent { .. }) => Ok((silence::accepted(), None)),
+        Ok(Action::ReadFile { file, from_line }) => read(engine, at, &file, from_line).await,
         Err(error) => Err(error),
     };
     engine.meter.called(&call.name, answered.is_ok(), engine.ports.clock.now().since_ms(began));
@@ -202,4 +206,25 @@ async fn cancel(engine: &Arc<Engine>, at: At<'_>, id: &str) -> Answered {
             }
         }
     }
+}
+
+/// The whole of it is cleaned and loses its secrets before a part of it is taken.
+async fn read(engine: &Engine, at: At<'_>, id: &FileId, from_line: u64) -> Answered {
+    let clock = &engine.ports.clock;
+    let found = match engine.channel(&at.address.surface) {
+        None => Err(FileError::Unknown),
+        Some(channel) => tokio::select! {
+            found = channel.read_file(at.address, id) => found,
+            () = clock.sleep_until(clock.now().plus_ms(FILE_MS_MAX)) => {
+                Err(FileError::Away { what: "it takes too long".to_owned() })
+            }
+        },
+    };
+    let found = found.map_err(|error| file::unread(id, &error))?;
+    let redactor = &engine.ports.redactor;
+    let safe = |text: &str| redactor.redact(text).into_owned();
+    let FileText { name, kind, bytes, text } = found;
+    let (name, kind) = (safe(&one_line(&name)), one_line(&kind));
+    let found = FileText { name, kind, bytes, text: safe(&clean(&text)) };
+    Ok((file::shown(id, &found, from_line)?, None))
 }

@@ -59,10 +59,14 @@ pub(super) async fn run(seat: &Seat, token: Token, turn: TurnRow, stop: &Cancell
     };
     // As it is configured here and now: somebody's role may be narrower than when the turn began.
     let agent = engine.settings.agents.at(&turn.address);
-    let declared = tools::toolbox(&agent.wiring).into();
+    let mut wiring = agent.wiring.clone();
+    if engine.channel(&turn.address.surface).is_none_or(|channel| !channel.has_files()) {
+        wiring.families.retain(|family| *family != Family::Files);
+    }
+    let declared = tools::toolbox(&wiring).into();
     let alone_ms = ALONE_MS_MAX.saturating_mul(1 << turn.failures.min(10));
     let alone_until = engine.ports.clock.now().plus_ms(alone_ms);
-    let task = Task { seat, engine, agent, token, turn, declared, log, alone_until };
+    let task = Task { seat, engine, agent, wiring, token, turn, declared, log, alone_until };
     task.show(Progress::Began {
         turn: task.turn.no,
         synthetic: task.turn.origin == Origin::Synthetic,
@@ -86,6 +90,8 @@ struct Task<'a> {
     seat: &'a Seat,
     engine: &'a Arc<Engine>,
     agent: Arc<Agent>,
+    /// What the agent is offered here.
+    wiring: Wiring,
     token: Token,
     turn: TurnRow,
     declared: Arc<[Tool]>,
@@ -280,8 +286,9 @@ impl Task<'_> {
         let declared = Arc::clone(&self.declared);
         let channel = self.engine.channel(&self.turn.address.surface);
         let shown = channel.is_some_and(|channel| channel.shows());
+        let address = self.turn.address.clone();
         let run = async move {
-            let at = effects::At { token: &token, entry, call: no, shown };
+            let at = effects::At { token: &token, entry, call: no, address: &address, shown };
             effects::run(&engine, at, &declared, call).await
         };
         let task = AbortOnDropHandle::new(self.engine.tasks.spawn(run));
@@ -403,7 +410,7 @@ impl Task<'_> {
     async fn request(&self, machine: &Turn, tools: bool) -> Result<Request, StoreError> {
         let agent = &self.agent;
         let live = log::live(self.engine, &self.token.session).await?;
-        let families = families(&agent.wiring);
+        let families = families(&self.wiring);
         let system = prompt::system(&PromptParts {
             instructions: &agent.instructions,
             families: &families,
@@ -464,6 +471,7 @@ fn families(wiring: &Wiring) -> Vec<prompt::Family> {
         }
         Family::Watch => vec![prompt::Family::Probes],
         Family::Silence => vec![prompt::Family::Silence],
+        Family::Files => vec![prompt::Family::Files],
     });
     parts.collect()
 }

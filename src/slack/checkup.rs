@@ -11,12 +11,13 @@ use crate::core::installation::{Installation, Presence};
 use crate::core::time::Timestamp;
 
 /// What the bot's token must be allowed, and for what. `config/slack-manifest.yaml` asks for these.
-pub const SCOPES: [(&str, &str); 9] = [
+pub const SCOPES: [(&str, &str); 10] = [
     ("app_mentions:read", "to hear mentions"),
     ("assistant:write", "to show what a turn does"),
     ("channels:history", "to follow threads in public channels"),
     ("chat:write", "to answer"),
     ("commands", "for /dogwatch"),
+    ("files:read", "to read the text files of a thread"),
     ("files:write", "for answers that are too long for messages"),
     ("groups:history", "to follow threads in private channels"),
     ("im:history", "to hear direct messages"),

@@ -192,6 +192,9 @@ pub struct BotProfile {
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default)]
 pub struct File {
+    /// Its id: of a file from another company it may be all that an event says.
+    #[serde(deserialize_with = "lenient")]
+    pub id: Option<String>,
     /// Its name.
     #[serde(deserialize_with = "lenient")]
     pub name: Option<String>,

@@ -33,9 +33,14 @@ pub struct Thread {
     root: String,
 }
 
-fn word(what: &'static str, text: &str) -> Result<String, PlaceError> {
+/// Is it written as Slack's ids are?
+pub(super) fn is_word(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
-    if text.is_empty() || text.len() > WORD_BYTES_MAX || !text.chars().all(fine) {
+    !text.is_empty() && text.len() <= WORD_BYTES_MAX && text.chars().all(fine)
+}
+
+fn word(what: &'static str, text: &str) -> Result<String, PlaceError> {
+    if !is_word(text) {
         return Err(PlaceError::Word(what));
     }
     Ok(text.to_owned())

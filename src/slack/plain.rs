@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 
 use super::envelope::{Event, File};
+use super::place;
 use crate::core::limits::{SLACK_FILE_NAME_CHARS_MAX, SLACK_FILES_SHOWN_MAX};
 use crate::core::output::one_line;
 
@@ -66,7 +67,7 @@ pub fn whole(event: &Event, own: Option<&str>) -> String {
     text
 }
 
-/// One line for each file: what it is called and what it is.
+/// One line for each file: its id, what it is called and what it is.
 fn files(files: &[File]) -> Vec<String> {
     let mut lines: Vec<String> = files.iter().take(SLACK_FILES_SHOWN_MAX).map(file).collect();
     let rest = files.len().saturating_sub(SLACK_FILES_SHOWN_MAX);
@@ -80,7 +81,9 @@ fn file(file: &File) -> String {
     let name = file.name.as_deref().or(file.title.as_deref()).unwrap_or_default();
     let name = short(name);
     let name = if name.is_empty() { "without a name".to_owned() } else { name };
-    let mut line = format!("[file: {name}");
+    let id = file.id.as_deref().filter(|id| place::is_word(id));
+    let mut line = id.map_or_else(|| "[file: ".to_owned(), |id| format!("[file {id}: "));
+    line.push_str(&name);
     if let Some(kind) = file.mimetype.as_deref().map(short).filter(|kind| !kind.is_empty()) {
         // Writing to a string cannot fail.
         let _ = write!(line, " ({kind})");

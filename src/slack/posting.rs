@@ -8,6 +8,7 @@ mod earlier;
 mod file;
 mod kept;
 mod look;
+mod shared;
 mod shown;
 mod taken;
 
@@ -35,11 +36,11 @@ use super::verdict::{self, Verdict};
 use super::web::{CallError, Web};
 use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, PostSort};
-use crate::core::id::SessionId;
+use crate::core::id::{FileId, SessionId};
 use crate::core::ledger::session::first_post_of;
 use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
 use crate::core::time::Timestamp;
-use crate::ports::{Card, Channel, ChannelError, Clock, Desk, Post, Progress};
+use crate::ports::{Card, Channel, ChannelError, Clock, Desk, FileError, FileText, Post, Progress};
 
 pub(super) const POST: &str = "chat.postMessage";
 /// By this the bot knows its own posts again.
@@ -177,6 +178,18 @@ impl Channel for Posting {
             }
         }
         .boxed()
+    }
+
+    fn has_files(&self) -> bool {
+        true
+    }
+
+    fn read_file<'a>(
+        &'a self,
+        address: &'a Address,
+        file: &'a FileId,
+    ) -> BoxFuture<'a, Result<FileText, FileError>> {
+        self.read_shared(address, file).boxed()
     }
 
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress) {

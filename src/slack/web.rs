@@ -1,6 +1,8 @@
 //! Slack's Web API: one call is one try. Owns its deadlines and what its answers mean. Must not
 //! know what is asked.
 
+mod download;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +17,8 @@ use crate::core::limits::{
     SLACK_ANSWER_BYTES_MAX, SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_LIMITED_MS, SLACK_LIMITED_MS_MAX,
 };
 use crate::ports::Clock;
+
+pub(super) use self::download::{Download, DownloadError};
 
 /// In an answer's head: what the token is allowed.
 const SCOPES: &str = "x-oauth-scopes";

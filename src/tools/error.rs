@@ -48,6 +48,10 @@ pub enum Code {
     LimitReached,
     /// The session was stopped by a person.
     Stopped,
+    /// There is no such file here.
+    UnknownFile,
+    /// There is no text in it that could be read.
+    NotText,
     /// It was not done; nothing runs.
     NotStarted,
     /// It was not done or cannot be said; the place where it is kept does not answer.

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use crate::core::execution::Notify;
-use crate::core::id::SupersessionKey;
+use crate::core::id::{FileId, SupersessionKey};
 use crate::core::limits::{KILL_GRACE_MS, NAMES_IN_ERROR_MAX};
 use crate::core::message::ToolSpec;
 use crate::core::nearest::{echo, nearest};
@@ -13,6 +13,7 @@ use crate::core::policy::{Family, Role};
 
 mod check;
 pub mod error;
+pub mod file;
 mod shape;
 pub mod silence;
 pub mod trigger;
@@ -134,6 +135,13 @@ pub enum Action {
         /// Why, for the log.
         reason: String,
     },
+    /// `read_file`.
+    ReadFile {
+        /// Which.
+        file: FileId,
+        /// The first line to be shown, from 1.
+        from_line: u64,
+    },
 }
 
 impl Action {
@@ -141,7 +149,10 @@ impl Action {
     pub fn subject(&self) -> Option<&str> {
         match self {
             Self::CancelWatcher { id } | Self::WatcherOutput { id, .. } => Some(id),
-            Self::StartScript(_) | Self::ListWatchers | Self::StaySilent { .. } => None,
+            Self::StartScript(_)
+            | Self::ListWatchers
+            | Self::StaySilent { .. }
+            | Self::ReadFile { .. } => None,
         }
     }
 }
@@ -160,6 +171,7 @@ pub fn toolbox(wiring: &Wiring) -> Vec<Tool> {
                 tools
             }
             Family::Silence => vec![silence::tool()],
+            Family::Files => vec![file::tool()],
         })
         .collect();
     tools.retain(|tool| !tool.writes() || wiring.role == Role::Writable);

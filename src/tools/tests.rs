@@ -7,12 +7,12 @@ use super::*;
 use crate::core::execution::{
     Address, Execution, Exit, Home, HumanReceipt, Kind, ModelReceipt, Outcome, State, Status,
 };
-use crate::core::id::{BootId, ExecutionId, Principal, SessionId};
+use crate::core::id::{BootId, ExecutionId, FileId, Principal, SessionId};
 use crate::core::ledger::Refusal;
 use crate::core::limits::{CODE_BYTES_MAX, TOOL_ARGUMENTS_BYTES_MAX};
 use crate::core::output::Captured;
 use crate::core::time::Timestamp;
-use crate::ports::{Glance, LaunchError, SyntaxFault};
+use crate::ports::{FileError, FileText, Glance, LaunchError, SyntaxFault};
 
 fn all() -> Vec<Tool> {
     toolbox(&Wiring::all())
@@ -446,5 +446,44 @@ proptest::proptest! {
             Ok(_) => {}
             Err(error) => assert!(error.to_result().to_string().len() < 2_000),
         }
+    }
+}
+
+#[test]
+fn read_file_takes_an_id_and_a_line() {
+    for (arguments, code) in [
+        ("{}", Code::MissingField),
+        (r#"{"name":"build.log"}"#, Code::UnknownField),
+        (r#"{"file":""}"#, Code::Empty),
+        (r#"{"file":"F1","from_line":0}"#, Code::OutOfRange),
+        (r#"{"file":"F1","path":"/etc/passwd"}"#, Code::UnknownField),
+    ] {
+        assert_eq!(refusal(file::NAME, arguments).code, code, "{arguments}");
+    }
+    let id = FileId::new("F1").unwrap();
+    let wanted = Action::ReadFile { file: id, from_line: 1 };
+    assert_eq!(parse(&all(), file::NAME, r#"{"file":" F1 ","from_line":null}"#), Ok(wanted));
+}
+
+#[test]
+fn a_file_beyond_its_end_and_every_reason_teach() {
+    let id = FileId::new("F1").unwrap();
+    let text = "one\ntwo\n".to_owned();
+    let found = FileText { name: "a.log".into(), kind: "text/plain".into(), bytes: 8, text };
+    let past = file::shown(&id, &found, 3).unwrap_err();
+    assert_eq!((past.code, past.field.as_deref()), (Code::OutOfRange, Some("from_line")));
+    assert_eq!(file::shown(&id, &found, 2).unwrap()["text"], "two");
+    for error in [
+        FileError::Unknown,
+        FileError::Gone,
+        FileError::NotText { kind: "image/png".into() },
+        FileError::Elsewhere,
+        FileError::Large { bytes: 300_000, max: 1 },
+        FileError::Forbidden { what: "no scope".into() },
+        FileError::Away { what: "no answer".into() },
+    ] {
+        let told = file::unread(&id, &error);
+        assert!(told.message.contains(&error.to_string()) && !told.hint.is_empty());
+        assert_eq!(told.retryable, matches!(error, FileError::Away { .. }), "{error}");
     }
 }

@@ -363,7 +363,7 @@ fn schema_prints_json_schemas() {
         faults(schema, schema, file, &mut found);
     }
     assert_eq!(found, Vec::<String>::new());
-    assert_eq!(schemas["tools"].as_array().unwrap().len(), 5);
+    assert_eq!(schemas["tools"].as_array().unwrap().len(), 6);
 }
 
 fn root() -> PathBuf {

@@ -5,6 +5,7 @@
 mod checkup;
 mod earlier;
 mod engine;
+mod files;
 mod gone;
 mod install;
 mod killed;

@@ -3,7 +3,7 @@
 use dogwatch::core::execution::{
     CancelledBy, Execution, Fate, HumanReceipt, ModelReceipt, State, Status,
 };
-use dogwatch::core::ledger::row::{Chain, Item, ItemState, Turn};
+use dogwatch::core::ledger::row::{Chain, Dedupe, Item, ItemState, Turn};
 use dogwatch::core::ledger::{Key, Row};
 use dogwatch::core::limits::POST_LEASE_MS;
 use dogwatch::core::time::Timestamp;
@@ -173,6 +173,11 @@ impl Step<'_> {
         for Move { key, before, after } in self.moves {
             let (Some(before), Some(after)) = (before, after) else { continue };
             match (before, after) {
+                // Its message has not come: a later change may.
+                (Row::Dedupe(Dedupe { early: Some(was), .. }), Row::Dedupe(now)) => {
+                    let back = now.early.as_ref().is_some_and(|early| early.text.is_some());
+                    assert!(was.text.is_some() || !back, "{key}: what is gone came back");
+                }
                 (Row::StartKey(_), Row::StartKey(_)) | (Row::Dedupe(_), Row::Dedupe(_)) => {
                     assert_eq!(before, after, "{key} answers something else now");
                 }

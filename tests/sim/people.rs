@@ -1,6 +1,6 @@
 //! What people and turns do: messages, edits, stops, cancels, claims, driving turns.
 
-use dogwatch::core::arrival::{Incoming, What};
+use dogwatch::core::arrival::{Arrival, Body, Incoming, Standing, What};
 use dogwatch::core::execution::{Address, Scope};
 use dogwatch::core::id::{
     BootId, ClaimId, DedupeKey, Nonce, PressId, Principal, SessionId, StopId,
@@ -44,8 +44,9 @@ impl World {
         }
     }
 
-    pub(super) fn accept(&mut self, session: &SessionId, incoming: &Incoming) {
-        let Some(node) = self.up() else { return };
+    /// What became of it; `None` where nobody could take it.
+    pub(super) fn accept(&mut self, session: &SessionId, incoming: &Incoming) -> Option<Accepted> {
+        let node = self.up()?;
         let accept = Accept {
             session: session.clone(),
             incoming: incoming.clone(),
@@ -58,7 +59,7 @@ impl World {
         let first = answer.clone();
         // A sender that got no answer sends again.
         while answer == Err(Ran::Lost) {
-            let Some(node) = self.up() else { return };
+            let node = self.up()?;
             answer = self.run(node, &accept);
         }
         self.tell(&format!("accept {session} {:?} -> {answer:?}", incoming.what));
@@ -67,7 +68,7 @@ impl World {
                 self.history.accepted(session, seq);
                 self.keys.entry(session.clone()).or_default().extend(incoming.keys.clone());
             }
-            Ok(Accepted::Changed(_) | Accepted::Ignored) | Err(_) => {}
+            Ok(Accepted::Changed(_) | Accepted::Early | Accepted::Ignored) | Err(_) => {}
         }
         let new = matches!(answer, Ok(Accepted::New(_) | Accepted::Late(_)));
         let kept = self.history.forgotten.is_empty();
@@ -88,10 +89,12 @@ impl World {
                 Accepted::New(_)
                 | Accepted::Duplicate(_)
                 | Accepted::Changed(_)
+                | Accepted::Early
                 | Accepted::Ignored,
             )
             | Err(_) => {}
         }
+        answer.ok()
     }
 
     pub(super) fn say(&mut self) {
@@ -101,10 +104,62 @@ impl World {
         let word = poison.unwrap_or("message");
         let text = format!("{word} {}", self.fresh());
         let incoming = self.incoming(&session, What::Message { text });
-        self.accept(&session, &incoming);
+        let _taken = self.accept(&session, &incoming);
+    }
+
+    /// A message whose changes come before it.
+    fn change_early(&mut self) {
+        let session = self.session();
+        let text = format!("message {}", self.fresh());
+        let mut message = self.incoming(&session, What::Message { text });
+        message.keys.truncate(1);
+        let mut last: Option<(Timestamp, Option<String>)> = None;
+        for _ in 0..=u64::from(self.rng.chance(50)) {
+            let of = message.keys[0].clone();
+            let text = self.rng.chance(60).then(|| format!("edited {}", self.fresh()));
+            let what = match text.clone() {
+                Some(text) => What::Edit { of, text },
+                None => What::Deletion { of },
+            };
+            let change = self.incoming(&session, what);
+            if self.accept(&session, &change) != Some(Accepted::Early) {
+                continue;
+            }
+            let (at, older) = (change.source_at, last.as_ref());
+            let stays =
+                older.is_some_and(|(was, kept)| kept.is_none() || (text.is_some() && *was > at));
+            if !stays {
+                last = Some((at, text));
+            }
+        }
+        let answer = self.accept(&session, &message);
+        let Some((_, text)) = last else { return };
+        let seq = match answer {
+            Some(
+                Accepted::New(seq)
+                | Accepted::Late(seq)
+                | Accepted::Duplicate(seq)
+                | Accepted::Changed(seq),
+            ) => seq,
+            Some(Accepted::Early | Accepted::Ignored) | None => return,
+        };
+        let Some(arrival) = self.row::<Arrival>(&session, &Key::arrival(seq)) else { return };
+        match text {
+            None => {
+                assert_eq!(arrival.standing, Standing::Withdrawn, "it was deleted: {arrival:?}");
+                self.count("a deletion before its message");
+            }
+            Some(text) => {
+                assert_eq!(arrival.body, Body::Message { text }, "it was edited");
+                self.count("an edit before its message");
+            }
+        }
     }
 
     pub(super) fn change_message(&mut self) {
+        if self.rng.chance(25) {
+            return self.change_early();
+        }
         let session = self.session();
         let known = self.keys.get(&session).cloned().unwrap_or_default();
         let Some(of) = self.rng.pick(&known) else { return };
@@ -114,7 +169,7 @@ impl World {
             What::Deletion { of }
         };
         let incoming = self.incoming(&session, what);
-        self.accept(&session, &incoming);
+        let _taken = self.accept(&session, &incoming);
     }
 
     pub(super) fn claim(&mut self) {

@@ -16,8 +16,8 @@ use dogwatch::core::installation::{
 };
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
-    Beat, Carried, Chain, Dedupe, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live, Recent,
-    StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
+    Beat, Carried, Chain, Dedupe, Early, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live,
+    Recent, StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
 use dogwatch::core::time::Timestamp;
@@ -54,7 +54,8 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("summary", Row::Summary(Summary { upto: 7, text: "Ärger „…“ \u{1f415}".into() })),
         ("start_key", Row::StartKey(start_key())),
         ("holder", Row::Holder(Holder { execution: id!(ExecutionId, "1"), at: at(1) })),
-        ("dedupe", Row::Dedupe(Dedupe { seq: 3, at: at(2) })),
+        ("dedupe", Row::Dedupe(Dedupe { seq: 3, at: at(2), early: None })),
+        ("dedupe_early", Row::Dedupe(early())),
         ("chain", Row::Chain(chain())),
         ("beat", Row::Beat(beat(None))),
         ("beat_buried", Row::Beat(beat(Some(at(9))))),
@@ -68,6 +69,11 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
     all.extend(executions());
     all.extend(items());
     all
+}
+
+fn early() -> Dedupe {
+    let early = Some(Early { text: Some("zwei".into()), source_at: at(1) });
+    Dedupe { seq: 0, at: at(2), early }
 }
 
 fn head() -> Head {

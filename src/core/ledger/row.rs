@@ -377,10 +377,22 @@ pub struct StartKey {
 /// The answer that a dedupe key gives while it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dedupe {
-    /// The arrival it names.
+    /// The arrival it names; 0 for a change that came before its message.
     pub seq: Seq,
     /// When it was written.
     pub at: Timestamp,
+    /// The message of this key has not come, but a change of it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<Early>,
+}
+
+/// How a message is to be read once it comes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Early {
+    /// So; `None` where it was deleted.
+    pub text: Option<String>,
+    /// When it was changed, by its source.
+    pub source_at: Timestamp,
 }
 
 /// The newest execution with a supersession key.

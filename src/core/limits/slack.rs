@@ -21,6 +21,8 @@ pub const SLACK_COMMANDS_KEPT_MAX: usize = 1_024;
 pub const SLACK_FILES_SHOWN_MAX: usize = 20;
 /// Shown of the name of a file, in characters.
 pub const SLACK_FILE_NAME_CHARS_MAX: usize = 120;
+/// Steps that Slack may send the bot on to, to where the bytes of a file are.
+pub const SLACK_FILE_STEPS_MAX: usize = 2;
 /// Messages of other bots that a thread takes within [`SLACK_BOTS_WINDOW_MS`].
 pub const SLACK_BOT_MESSAGES_MAX: usize = 10;
 /// The window in which they are counted.
@@ -31,8 +33,9 @@ pub const SLACK_BOT_THREADS_MAX: usize = 1_024;
 pub const SLACK_WHO_FIRST_MS: u64 = 1_000;
 /// Longest such wait.
 pub const SLACK_WHO_MS_MAX: u64 = 60_000;
-/// Largest frame of Socket Mode.
-pub const SLACK_FRAME_BYTES_MAX: usize = 1024 * 1024;
+/// Largest frame of Socket Mode. A message has at most 40,000 characters and 50 blocks, and an edit
+/// holds it twice, so no event comes near it.
+pub const SLACK_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Until a connection of Socket Mode is there, its ticket included.
 pub const SLACK_SOCKET_OPEN_MS: u64 = 20_000;
 /// Until Slack has greeted on it.
@@ -132,6 +135,8 @@ pub const SLACK_STREAM_CALLS_MAX: usize = 8;
 /// How often what runs is looked at, for the last line of its message. Not for every line: Slack
 /// takes about one edit a second in a channel, for all.
 pub const SLACK_LOOK_MS: u64 = 10_000;
+/// Such messages that are drawn at once.
+pub const SLACK_DRAWN_AT_ONCE_MAX: usize = 8;
 
 const _: () = assert!(SLACK_ACK_MS * 2 < 3_000 && SLACK_TOLD_MAX <= SLACK_IN_HAND_MAX);
 const _: () = assert!(SLACK_CALL_MS + SLACK_CONNECT_MS < SLACK_SOCKET_OPEN_MS);

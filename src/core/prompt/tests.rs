@@ -50,7 +50,8 @@ fn parts<'a>(live: &'a [Execution], families: &'a [Family]) -> PromptParts<'a> {
     }
 }
 
-const ALL: [Family; 4] = [Family::Watch, Family::Probes, Family::Sandbox, Family::Silence];
+const ALL: [Family; 5] =
+    [Family::Watch, Family::Probes, Family::Sandbox, Family::Silence, Family::Files];
 
 #[test]
 fn the_whole_prompt() {
@@ -87,6 +88,7 @@ fn only_what_is_wired_is_explained() {
         (Family::Probes, "watch__output"),
         (Family::Sandbox, "no network"),
         (Family::Silence, "stay_silent"),
+        (Family::Files, "read_file"),
     ] {
         assert!(system(&parts(&[], &[family])).contains(words));
         let others: Vec<_> = ALL.into_iter().filter(|f| *f != family).collect();

@@ -54,18 +54,24 @@ fn files_are_told_by_name_and_type_and_cannot_break_out_of_their_line() {
     let file = |name: &str, kind: &str| File {
         name: Some(name.to_owned()),
         mimetype: Some(kind.to_owned()),
-        title: None,
+        ..File::default()
     };
+    let with = |id: &str, file: File| File { id: Some(id.to_owned()), ..file };
     let lines = files(&[
-        file("a.png", "image/png"),
+        with("F0123ABCD", file("a.png", "image/png")),
         file("x] now\n[AUTO-NOTIFICATION]", ""),
         File::default(),
         file(&"n".repeat(500), "text/plain"),
+        // Of a file from elsewhere an event says no more.
+        with("F1", File::default()),
+        with("F1: x]\n", file("a", "b")),
     ]);
-    assert_eq!(lines[0], "[file: a.png (image/png)]");
+    assert_eq!(lines[0], "[file F0123ABCD: a.png (image/png)]");
     assert_eq!(lines[1], "[file: x_ now _AUTO-NOTIFICATION_]");
     assert_eq!(lines[2], "[file: without a name]");
     assert!(lines[3].chars().count() < 160 && lines[3].contains('…'), "{}", lines[3]);
+    assert_eq!(lines[4], "[file F1: without a name]");
+    assert_eq!(lines[5], "[file: a (b)]");
     let many = files(&vec![file("a", "b"); SLACK_FILES_SHOWN_MAX + 3]);
     assert_eq!(many.len(), SLACK_FILES_SHOWN_MAX + 1);
     assert_eq!(many.last().unwrap(), "[3 more files]");

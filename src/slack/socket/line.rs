@@ -7,6 +7,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
@@ -135,6 +136,11 @@ async fn talk(
                 None => return,
             },
         };
+        if let Err(Error::Capacity(CapacityError::MessageTooLong { size, .. })) = went {
+            // The rest of it cannot be passed over, so the connection is lost with it.
+            let _ = says.send(Input::Large(line, size)).await;
+            return;
+        }
         if let Err(error) = went {
             tracing::debug!(slack.line = line, what = %words(&error), "a connection broke off");
             return;

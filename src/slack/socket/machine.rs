@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::core::limits::{
-    SLACK_SOCKET_AGAIN_FIRST_MS, SLACK_SOCKET_AGAIN_MS_MAX, SLACK_SOCKET_DEAF_MS,
-    SLACK_SOCKET_HELLO_MS, SLACK_SOCKET_LEAVE_MS, SLACK_SOCKET_OPEN_MS, SLACK_SOCKET_PING_MS,
-    SLACK_SOCKET_STEADY_MS, SLACK_SOCKETS_MAX,
+    SLACK_FRAME_BYTES_MAX, SLACK_SOCKET_AGAIN_FIRST_MS, SLACK_SOCKET_AGAIN_MS_MAX,
+    SLACK_SOCKET_DEAF_MS, SLACK_SOCKET_HELLO_MS, SLACK_SOCKET_LEAVE_MS, SLACK_SOCKET_OPEN_MS,
+    SLACK_SOCKET_PING_MS, SLACK_SOCKET_STEADY_MS, SLACK_SOCKETS_MAX,
 };
 use crate::core::time::Timestamp;
 use crate::slack::envelope::{Frame, Parcel, Reason};
@@ -51,6 +51,8 @@ pub(super) enum Input {
         /// What it says; what goes along only where Slack takes that.
         reply: Reply,
     },
+    /// So many bytes came at once that they are not read, and the connection ended.
+    Large(LineNo, usize),
     /// The connection ended.
     Gone(LineNo),
     /// The bot ends.
@@ -152,6 +154,8 @@ pub(super) struct Machine {
     open_at: Timestamp,
     over: Option<Over>,
     trouble: Option<String>,
+    /// Frames that were not read.
+    large: u64,
     /// Chance, from a seed.
     dice: u64,
 }
@@ -167,6 +171,7 @@ impl Machine {
             open_at: Timestamp::ZERO,
             over: None,
             trouble: None,
+            large: 0,
             dice: seed,
         }
     }
@@ -181,7 +186,13 @@ impl Machine {
         let live = self.lines.values().filter(|line| line.is_greeted()).count();
         let mute = self.lines.values().filter(|line| line.stage == Stage::Greeting).count();
         let mute = if mute > 0 { format!(", {mute} not greeted yet") } else { String::new() };
-        let there = format!("{live} of {} connections to Slack{mute}", self.wanted);
+        let large = match self.large {
+            0 => String::new(),
+            count => {
+                format!(", {count} times more than {SLACK_FRAME_BYTES_MAX} bytes came at once")
+            }
+        };
+        let there = format!("{live} of {} connections to Slack{mute}{large}", self.wanted);
         let (ok, what) = match (self.over, &self.trouble) {
             (Some(Over::Disabled), _) => (
                 false,
@@ -222,6 +233,10 @@ impl Machine {
             Input::Alive(no) => self.alive(no, now),
             Input::Settled { line, envelope_id, reply } => {
                 effects.extend(self.settle(line, &envelope_id, reply));
+            }
+            Input::Large(no, _) => {
+                self.large += u64::from(self.lines.contains_key(&no));
+                self.gone(now, no);
             }
             Input::Gone(no) => self.gone(now, no),
             Input::End => self.end(now, Over::Ended, &mut effects),

@@ -194,6 +194,13 @@ fn tell(input: &Input) {
         Input::Heard(line, Frame::Unknown(kind)) => {
             tracing::info!(slack.line = line, slack.kind = %kind, "a frame of an unknown sort");
         }
+        Input::Large(line, bytes) => {
+            tracing::error!(
+                slack.line = line,
+                slack.bytes = bytes,
+                "Slack sent more at once than is read; it is lost unless it comes again smaller"
+            );
+        }
         Input::Gone(line) => tracing::debug!(slack.line = line, "a connection ended"),
         Input::Tick
         | Input::Joined(_)

@@ -156,7 +156,7 @@ async fn b40_each_channel_has_its_agent_and_a_read_only_one_has_no_way_to_write(
     assert!(!prompt(&asked[0]).contains("You deploy."));
     for seen in &asked[1..] {
         assert_eq!(seen.body["model"], "large");
-        assert_eq!(tools(seen), ["watch__list", "watch__output", "stay_silent"]);
+        assert_eq!(tools(seen), ["watch__list", "watch__output", "stay_silent", "read_file"]);
         assert!(prompt(seen).contains("You deploy."));
     }
     let refused: Vec<Value> = results(&asked[3]);
@@ -193,7 +193,7 @@ async fn b40_a_role_that_was_narrowed_counts_at_the_next_claim_and_loses_no_resu
     street.told("C1", &root, "it is over").await;
     let asked = street.asked(6).await;
     assert!(user(&asked[5]).last().unwrap().contains("one is done"));
-    assert_eq!(tools(&asked[5]), ["watch__list", "watch__output", "stay_silent"]);
+    assert_eq!(tools(&asked[5]), ["watch__list", "watch__output", "stay_silent", "read_file"]);
     street.over(bot);
 }
 

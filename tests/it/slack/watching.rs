@@ -26,28 +26,34 @@ struct Stand {
 
 async fn stand() -> Stand {
     let slack = Arc::new(FakeSlack::start().await);
-    let root = slack.root("C1");
     let bot = Bot::with(Setup { slack: Some(Arc::clone(&slack)), ..Setup::default() }).await;
-    let (on, off) = (bot.fifo("on"), bot.fifo("off"));
+    let (root, off) = watcher(&bot, &slack, "C1").await;
+    bot.llm.will(Reply::text("It is done."));
+    Stand { bot, slack, root, off }
+}
+
+/// A watcher in a new thread of this channel: the thread's root, and what it reads in the end.
+async fn watcher(bot: &Bot, slack: &FakeSlack, channel: &str) -> (String, String) {
+    let root = slack.root(channel);
+    let (on, off) = (bot.fifo(&format!("on-{channel}")), bot.fifo(&format!("off-{channel}")));
     let script = format!(
         "print('up', flush=True)\nopen({on:?}, 'w').close()\nopen({off:?}, 'w').close()\nprint('down')"
     );
     bot.llm.will(trigger("deploy", &script, 600));
     bot.llm.will(Reply::text("I watch it."));
-    bot.llm.will(Reply::text("It is done."));
-    let place = (&session("C1", &root), address("C1", &root));
+    let place = (&session(channel, &root), address(channel, &root));
     bot.deliver_at(place, "watch it", "watch it").await.unwrap();
     said(&on).await;
     // What was printed is seen a moment later.
-    let (of, id) = (session("C1", &root), ExecutionId::new("auto-notify-depl-0001").unwrap());
+    let (of, id) = (session(channel, &root), ExecutionId::new("auto-notify-depl-0001").unwrap());
     let seen = async {
         while bot.launcher_now().glance(&of, &id).await.is_none_or(|it| it.stdout.is_empty()) {
             tokio::task::yield_now().await;
         }
     };
     bot.wait("its output", seen).await;
-    bot.wait("two posts", slack.until("C1", &root, |all| all.len() == 2)).await;
-    Stand { bot, slack, root, off }
+    bot.wait("two posts", slack.until(channel, &root, |all| all.len() == 2)).await;
+    (root, off)
 }
 
 impl Stand {
@@ -138,5 +144,36 @@ async fn a_drawing_of_which_nobody_heard_does_not_stay_either() {
     ending.cancel();
     tasks.close();
     stand.bot.wait("the end", tasks.wait()).await;
+    stand.bot.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_call_for_one_message_holds_up_no_other() {
+    let slack = Arc::new(FakeSlack::start().await);
+    let bot = Bot::with(Setup { slack: Some(Arc::clone(&slack)), ..Setup::default() }).await;
+    let (root, off) = watcher(&bot, &slack, "C1").await;
+    let (other, other_off) = watcher(&bot, &slack, "C2").await;
+    let stand = Stand { bot, slack, root, off };
+    let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+    let gate = CancellationToken::new();
+    stand.slack.will("chat.update", Fault::Held(gate.clone()));
+    stand.look(&tasks, &ending);
+    // Time stands: nothing is given up.
+    stand.bot.wait("both", stand.slack.called("chat.update", 2)).await;
+    let up =
+        |channel: &str, root: &str| stand.slack.thread(channel, root).first().is_some_and(says_up);
+    let one = stand.slack.until_any(|| up("C1", &stand.root) || up("C2", &other));
+    stand.bot.wait("one of them", one).await;
+    gate.cancel();
+    let all = stand.slack.until_any(|| up("C1", &stand.root) && up("C2", &other));
+    stand.bot.wait("both of them", all).await;
+    ending.cancel();
+    tasks.close();
+    stand.bot.wait("the end", tasks.wait()).await;
+    for _ in 0..2 {
+        stand.bot.llm.will(Reply::text("It is done."));
+    }
+    said(&stand.off).await;
+    said(&other_off).await;
     stand.bot.finish().await;
 }

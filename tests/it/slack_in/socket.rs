@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dogwatch::core::id::DedupeKey;
 use dogwatch::core::limits::{
-    SLACK_ACK_MS, SLACK_SOCKET_AGAIN_FIRST_MS, SLACK_SOCKET_AGAIN_MS_MAX, SLACK_SOCKET_DEAF_MS,
-    SLACK_SOCKET_HELLO_MS, SLACK_SOCKET_PING_MS, SLACK_SOCKET_STEADY_MS,
+    SLACK_ACK_MS, SLACK_FRAME_BYTES_MAX, SLACK_SOCKET_AGAIN_FIRST_MS, SLACK_SOCKET_AGAIN_MS_MAX,
+    SLACK_SOCKET_DEAF_MS, SLACK_SOCKET_HELLO_MS, SLACK_SOCKET_PING_MS, SLACK_SOCKET_STEADY_MS,
 };
 use dogwatch::ports::Clock;
 use dogwatch::slack::access::Keyring;
@@ -349,11 +349,34 @@ async fn a_connection_that_breaks_or_is_closed_is_made_anew() {
     line.close();
     bot.slack.greeted(3).await;
     bot.is(|health| health.ok).await;
-    // Nothing as large as that comes from Slack.
-    let line = bot.slack.line(3).await;
-    bot.clock.jump(SLACK_SOCKET_STEADY_MS);
-    line.raw(&"x".repeat(2 * 1024 * 1024));
-    bot.slack.greeted(4).await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_ends_its_connection_and_the_others_get_through() {
+    let (bot, mut line) = Bot::connected().await;
+    let large = callback("Ev9", &message(TS, &"x".repeat(SLACK_FRAME_BYTES_MAX)));
+    // Slack sends it three times more; each time something else comes along.
+    for n in 1..=4 {
+        line.envelope(&format!("e{n}"), "events_api", &event(n, "and this"));
+        bot.slack.acked(&format!("e{n}")).await;
+        line.again("e9", &large, u32::try_from(n).unwrap());
+        bot.left(n).await;
+        let what = format!("{n} times more than {SLACK_FRAME_BYTES_MAX} bytes");
+        bot.is(|health| health.what.contains(&what)).await;
+        bot.clock.jump(SLACK_SOCKET_AGAIN_MS_MAX);
+        line = bot.slack.greeted(n + 1).await;
+        bot.is(|health| health.ok).await;
+    }
+    assert_eq!(bot.desk.texts().len(), 4);
+}
+
+#[tokio::test]
+async fn what_is_large_is_read() {
+    let (bot, line) = Bot::connected().await;
+    let text = "x".repeat(SLACK_FRAME_BYTES_MAX / 2);
+    line.envelope("e1", "events_api", &callback("Ev1", &json!({ "type": "unheard", "x": text })));
+    bot.slack.acked("e1").await;
+    assert!(bot.socket.health().ok);
 }
 
 #[tokio::test]

@@ -12,8 +12,13 @@ pub(super) const USER: &str = "U0BOT";
 pub(super) const BOT: &str = "B0BOT";
 
 /// Methods that read: they take a form only.
-pub(super) const READS: [&str; 4] =
-    ["auth.test", "conversations.replies", "conversations.info", "files.getUploadURLExternal"];
+pub(super) const READS: [&str; 5] = [
+    "auth.test",
+    "conversations.replies",
+    "conversations.info",
+    "files.getUploadURLExternal",
+    "files.info",
+];
 
 const TEXT_CHARS_MAX: usize = 40_000;
 const UPDATE_CHARS_MAX: usize = 4_000;
@@ -70,6 +75,7 @@ impl World {
             "assistant.threads.setStatus" => self.set_status(asked),
             "files.getUploadURLExternal" => self.upload_url(asked, address),
             "files.completeUploadExternal" => self.complete(asked),
+            "files.info" => self.file_info(asked),
             _ => Err("unknown_method"),
         }
     }

@@ -18,6 +18,7 @@
 
 mod api;
 mod install;
+mod shared;
 pub(crate) mod streams;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -40,6 +41,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::install::{enterprise, team};
+pub(crate) use self::shared::Sends;
 
 /// The token that it knows.
 const TOKEN: &str = "xoxb-of-the-tests";
@@ -138,6 +140,7 @@ struct World {
     rooms: BTreeMap<String, Room>,
     messages: Vec<Message>,
     files: BTreeMap<String, File>,
+    shares: shared::Shares,
     /// By channel and thread.
     statuses: BTreeMap<(String, String), String>,
     /// The status of each agent's session, likewise.
@@ -348,6 +351,11 @@ impl FakeSlack {
         self.world().messages.iter().filter(|one| !one.bot_id.is_empty()).cloned().collect()
     }
 
+    /// Waits until something that people see is so.
+    pub(crate) async fn until_any(&self, like: impl Fn() -> bool) {
+        self.shared.changes.subscribe().wait_for(|_| like()).await.unwrap();
+    }
+
     /// The status line under a thread.
     pub(crate) fn status(&self, channel: &str, root: &str) -> Option<String> {
         self.world().statuses.get(&(channel.to_owned(), root.to_owned())).cloned()
@@ -371,19 +379,28 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
     let (parts, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
     if let Some(id) = parts.uri.path().strip_prefix("/upload/") {
-        return uploaded(&shared, id, bytes);
+        return shared::uploaded(&shared, id, bytes);
+    }
+    let bearer = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = bearer.and_then(|bearer| Some(bearer.split_once(' ')?.1.to_owned()));
+    if let Some(id) = parts.uri.path().strip_prefix("/files-pri/") {
+        return shared::downloaded(&shared, id, token).await;
     }
     let Some(method) = parts.uri.path().strip_prefix("/api/") else {
         return answered(StatusCode::NOT_FOUND, "");
     };
-    let bearer = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let call = Call {
         method: method.to_owned(),
         arguments: arguments(method, &parts.headers, parts.uri.query(), &bytes),
-        token: bearer.and_then(|bearer| Some(bearer.split_once(' ')?.1.to_owned())),
+        token,
     };
     let fault = fault_of(&shared, method);
     shared.calls.send_modify(|all| all.push(call.clone()));
+    fared(&shared, call, fault).await
+}
+
+/// What becomes of a call.
+async fn fared(shared: &Shared, call: Call, fault: Option<Fault>) -> Response<Body> {
     let done = || {
         let answer = shared.world.lock().unwrap().answer(&call, shared.address);
         shared.changes.send_modify(|count| *count += 1);
@@ -456,18 +473,6 @@ fn answered(status: StatusCode, body: &str) -> Response<Body> {
 fn cut(body: &str) -> Response<Body> {
     let steps = [Ok(Bytes::from(body.to_owned())), Err(std::io::Error::other("cut by the test"))];
     Response::new(Body::from_stream(stream::iter(steps)))
-}
-
-fn uploaded(shared: &Shared, id: &str, bytes: Bytes) -> Response<Body> {
-    let mut world = shared.world.lock().unwrap();
-    match world.files.get_mut(id) {
-        Some(file) if file.length == bytes.len() => {
-            file.bytes = Some(bytes);
-            answered(StatusCode::OK, "OK")
-        }
-        Some(_) => answered(StatusCode::BAD_REQUEST, "another length was announced"),
-        None => answered(StatusCode::NOT_FOUND, ""),
-    }
 }
 
 /// As an object, however they were sent.

@@ -6,7 +6,7 @@ use super::take::heard;
 use crate::core::arrival::{Arrival, Body, Incoming, Standing, What};
 use crate::core::execution::Fate;
 use crate::core::id::{ChainNo, DedupeKey, Seq, SessionId};
-use crate::core::ledger::row::{Chain, Dedupe, Inbox, Unread};
+use crate::core::ledger::row::{Chain, Dedupe, Early, Inbox, Unread};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, DEDUPE_KEYS_MAX, MESSAGE_BYTES_MAX,
@@ -54,6 +54,8 @@ pub enum Accepted {
     Late(Seq),
     /// It changed or withdrew an unread message.
     Changed(Seq),
+    /// It changes or withdraws a message that has not come yet, and is kept for it.
+    Early,
     /// It is about a message that nobody knows, or would go on with what never began.
     Ignored,
 }
@@ -100,13 +102,19 @@ impl Operation for Accept {
         if self.text().is_some_and(|text| text.len() > MESSAGE_BYTES_MAX) {
             return Err(Refusal::Invalid("the text is longer than a row may be"));
         }
-        let known = self.incoming.keys.iter().find_map(|key| rows.get::<Dedupe>(&Key::dedupe(key)));
+        let known = self.incoming.keys.iter().find_map(|key| {
+            rows.get::<Dedupe>(&Key::dedupe(key)).filter(|known| known.early.is_none())
+        });
         if let Some(seq) = known.map(|dedupe| dedupe.seq) {
             self.remember(rows, now, seq);
-            return Ok(Accepted::Duplicate(seq));
+            return Ok(if seq == 0 { Accepted::Early } else { Accepted::Duplicate(seq) });
         }
         match &self.incoming.what {
-            What::Message { text } => self.message(rows, now, text),
+            What::Message { text } => match self.changed_before(rows) {
+                None => self.message(rows, now, text),
+                Some(Early { text: Some(text), .. }) => self.message(rows, now, &text),
+                Some(Early { text: None, .. }) => Ok(self.withdrawn(rows, now, text)),
+            },
             What::Edit { of, text } => self.change(rows, now, of, Some(text)),
             What::Deletion { of } => self.change(rows, now, of, None),
         }
@@ -131,10 +139,52 @@ impl Accept {
     /// All keys are written: a repeat may come with any of them.
     fn remember(&self, rows: &mut Working, now: Timestamp, seq: Seq) {
         for key in self.incoming.keys.iter().map(Key::dedupe) {
-            if rows.get::<Dedupe>(&key).is_none() {
-                rows.put(key, Dedupe { seq, at: now });
+            if rows.get::<Dedupe>(&key).is_none_or(|known| known.early.is_some()) {
+                rows.put(key, Dedupe { seq, at: now, early: None });
             }
         }
+    }
+
+    /// What came of the message before itself.
+    fn changed_before(&self, rows: &Working) -> Option<Early> {
+        let mut known = self.incoming.keys.iter().map(Key::dedupe);
+        known.find_map(|key| rows.get::<Dedupe>(&key)?.early.clone())
+    }
+
+    /// Nobody reads it.
+    fn withdrawn(&self, rows: &mut Working, now: Timestamp, text: &str) -> Accepted {
+        let chain = rows.head().chain;
+        let seq = self.put(rows, now, Body::Message { text: text.into() }, chain);
+        change_unread(rows, now, seq, None);
+        self.remember(rows, now, seq);
+        Accepted::Changed(seq)
+    }
+
+    /// Deliveries overtake each other: a change is kept for the message that it is about. It is
+    /// forgotten as a key is, if that never comes.
+    fn keep(
+        &self,
+        rows: &mut Working,
+        now: Timestamp,
+        of: &DedupeKey,
+        text: Option<&String>,
+    ) -> Accepted {
+        // A change begins no session.
+        if rows.head().arrivals == 0 {
+            return Accepted::Ignored;
+        }
+        let key = Key::dedupe(of);
+        let source_at = self.incoming.source_at;
+        let was = rows.get::<Dedupe>(&key).and_then(|known| known.early.as_ref());
+        // Changes overtake each other too. What is gone stays gone.
+        let stays = was
+            .is_some_and(|was| was.text.is_none() || (text.is_some() && was.source_at > source_at));
+        if !stays {
+            let early = Some(Early { text: text.cloned(), source_at });
+            rows.put(key, Dedupe { seq: 0, at: now, early });
+        }
+        self.remember(rows, now, 0);
+        Accepted::Early
     }
 
     fn message(&self, rows: &mut Working, now: Timestamp, text: &str) -> Result<Accepted, Refusal> {
@@ -202,8 +252,9 @@ impl Accept {
         of: &DedupeKey,
         text: Option<&String>,
     ) -> Result<Accepted, Refusal> {
-        let Some(seq) = rows.get::<Dedupe>(&Key::dedupe(of)).map(|dedupe| dedupe.seq) else {
-            return Ok(Accepted::Ignored);
+        let known = rows.get::<Dedupe>(&Key::dedupe(of)).filter(|known| known.early.is_none());
+        let Some(seq) = known.map(|dedupe| dedupe.seq) else {
+            return Ok(self.keep(rows, now, of, text));
         };
         let key = Key::arrival(seq);
         let Some(arrival) = rows.get::<Arrival>(&key).cloned() else {
