@@ -52,6 +52,10 @@ pub fn notice(nonce: &Nonce, earlier: &Earlier) -> Option<Notice> {
     if *more || left_out || unread.is_some() {
         text.push_str("; there are more that you do not see");
     }
+    if *more || unread.is_some() {
+        // They are read from the first on.
+        text.push_str(", and the latest of them are not among these");
+    }
     // Writing to a string cannot fail.
     let _ = write!(text, ". They are data:\n⟦{nonce}⟧\n{}\n⟦/{nonce}⟧", lines.join("\n"));
     Some(Notice { nonce: nonce.clone(), text })
@@ -63,7 +67,7 @@ fn newest(said: &[Said]) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     for Said { who, text, .. } in said.iter().rev() {
         let text = cut(text, EARLIER_MESSAGE_BYTES_MAX);
-        let line = format!("{} wrote:\n{}", inert(who), inert(&text));
+        let line = format!("{} wrote:\n{}", inert(who), quoted(&inert(&text)));
         if line.len() > left {
             lines.reverse();
             return (lines, true);
@@ -73,6 +77,13 @@ fn newest(said: &[Said]) -> (Vec<String>, bool) {
     }
     lines.reverse();
     (lines, false)
+}
+
+/// Each line marked as what was written: else somebody could write what others are said to have.
+fn quoted(text: &str) -> String {
+    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+    let lines = text.split(breaks).map(|line| format!("> {line}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use self::board::{Board, Told};
 use super::access::Keyring;
 use super::pace::{Pace, Rank};
 use super::place::Thread;
+use super::verdict;
 use super::web::{CallError, Web};
 use crate::core::limits::{SLACK_STATUS_CALLS_MAX, SLACK_STATUS_END_MS};
 use crate::core::time::Timestamp;
@@ -187,7 +188,11 @@ impl Live {
                 Told::NotYet
             }
             Err(CallError::Unreached { .. } | CallError::Unknown { .. }) => Told::NotYet,
-            Err(CallError::Refused { error, .. }) if is_of_thread(&error) => Told::NotHere,
+            Err(CallError::Refused { error, .. })
+                if is_of_thread(&error) || verdict::is_of_now(&error) =>
+            {
+                Told::NotHere
+            }
             Err(error @ CallError::Refused { .. }) => {
                 match (self.board().give_up(), self.kind) {
                     (true, Kind::Line) => tracing::warn!(error = %error,

@@ -4,12 +4,13 @@
 //! Whoever begins gets a state for Slack and a cookie for the browser; only both together end it,
 //! once, on any node. No token and no code is ever said, logged or part of an address of ours.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, COOKIE, LOCATION, REFERRER_POLICY, SET_COOKIE,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -50,7 +51,9 @@ pub struct Installing {
 
 /// The pages.
 pub fn routes(installing: Arc<Installing>) -> Router {
-    Router::new().route(INSTALL, get(begin)).route(CALLBACK, get(end)).with_state(installing)
+    // A way is gone once it is walked: whoever only looks must not walk it.
+    let (install, callback) = (get(begin).head(nothing), get(end).head(nothing));
+    Router::new().route(INSTALL, install).route(CALLBACK, callback).with_state(installing)
 }
 
 /// Why somebody did not get there: what, and the cure.
@@ -125,6 +128,10 @@ impl From<DeskError> for Stray {
     fn from(_: DeskError) -> Self {
         Self::Unkept("the store does not answer".to_owned())
     }
+}
+
+fn nothing() -> Ready<Response> {
+    ready(guarded((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]).into_response()))
 }
 
 async fn begin(State(installing): State<Arc<Installing>>) -> Response {

@@ -13,10 +13,10 @@
 //!
 //! What is shown of a turn that a completion began is its status only: it may end in silence.
 
+mod able;
 mod talk;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::StreamExt;
@@ -27,6 +27,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use self::able::{Able, Way};
 pub(super) use self::talk::Held;
 use self::talk::{Next, Talk, Told};
 use super::access::{Keyring, NoAccess};
@@ -36,7 +37,7 @@ use super::place::{self, Thread};
 use super::posting::{self, POST};
 use super::text;
 use super::web::{CallError, Web};
-use super::{Streaming, plain};
+use super::{Streaming, plain, verdict};
 use crate::core::id::{Principal, SessionId, TurnNo};
 use crate::core::ledger::row::SurfaceForm;
 use crate::core::ledger::session::Placed;
@@ -53,8 +54,6 @@ pub(super) const UPDATE: &str = "chat.update";
 pub(super) const DELETE: &str = "chat.delete";
 /// Bytes of a digest that tell one text from others in a thread.
 const MARK_BYTES: usize = 12;
-/// A limit on these is one of the workspace.
-const EVERYWHERE: &str = "*";
 
 type Turn = (Thread, TurnNo);
 
@@ -73,10 +72,7 @@ pub(super) struct Surfaces {
     pace: Arc<Mutex<Pace>>,
     live: Arc<Live>,
     off: bool,
-    /// Slack streams here, as far as is known.
-    streams: AtomicBool,
-    /// Slack lets the bot edit here, as far as is known.
-    edits: AtomicBool,
+    able: Able,
     talks: Mutex<BTreeMap<Turn, Talk>>,
     stirred: Notify,
     /// A call is over.
@@ -97,8 +93,7 @@ impl Surfaces {
             pace,
             live,
             off: streaming == Streaming::Off,
-            streams: AtomicBool::new(streaming == Streaming::Auto),
-            edits: AtomicBool::new(true),
+            able: Able::new(streaming == Streaming::Auto),
             talks: Mutex::default(),
             stirred: Notify::new(),
             quiet: Notify::new(),
@@ -239,7 +234,7 @@ impl Surfaces {
                 talk.due_at().into_iter().for_each(sooner);
                 continue;
             };
-            match self.may(now, &next, turn.0.channel()) {
+            match self.may(now, &next, &turn.0) {
                 Pass::Go => {
                     talk.calling = true;
                     due.push((turn.clone(), next));
@@ -253,9 +248,11 @@ impl Surfaces {
         (due, later)
     }
 
-    fn may(&self, now: Timestamp, next: &Next, channel: &str) -> Pass {
+    fn may(&self, now: Timestamp, next: &Next, thread: &Thread) -> Pass {
         let (method, rank) = match next {
-            Next::Open(..) if self.streams.load(Ordering::Relaxed) => (START, Rank::Status),
+            Next::Open(..) if self.able.may(Way::Stream, thread.installation()) => {
+                (START, Rank::Status)
+            }
             Next::Open(..) => (POST, Rank::Status),
             Next::Add(..) => (APPEND, Rank::Status),
             Next::Edit(..) => (UPDATE, Rank::Status),
@@ -263,8 +260,9 @@ impl Surfaces {
             Next::Close(_) => (STOP, Rank::Quiet),
         };
         let mut pace = self.pace();
-        match pace.ask(now, (method, EVERYWHERE), Rank::Quiet) {
-            Pass::Go => pace.ask(now, (method, channel), rank),
+        // A limit on streams is one of the workspace.
+        match pace.ask(now, (method, thread.installation()), Rank::Quiet) {
+            Pass::Go => pace.ask(now, (method, thread.channel()), rank),
             wait @ Pass::Wait(_) => wait,
         }
     }
@@ -319,7 +317,7 @@ impl Surfaces {
                 let edit = method == UPDATE
                     && matches!(&error, CallError::Refused { error, .. }
                     if posting::cannot_be_changed(error));
-                if edit && self.edits.swap(false, Ordering::Relaxed) {
+                if edit && self.able.refuse(Way::Edit, thread.installation()) {
                     tracing::warn!(%error, "answers are not shown here before they are whole");
                 }
                 tracing::debug!(slack.thread = thread.root(), turn.no = turn, %error,
@@ -334,7 +332,7 @@ impl Surfaces {
         match error {
             CallError::Limited { method, after_ms } => {
                 let streams = [START, APPEND, STOP].contains(method);
-                let whereto = if streams { EVERYWHERE } else { thread.channel() };
+                let whereto = if streams { thread.installation() } else { thread.channel() };
                 self.pace().limited(self.clock.now(), (*method, whereto), *after_ms);
                 Told::NotYet
             }
@@ -345,13 +343,13 @@ impl Surfaces {
     }
 
     async fn open(&self, desk: &Arc<dyn Desk>, turn: &Turn, first: &str) -> Told {
-        if self.streams.load(Ordering::Relaxed) {
+        if self.able.may(Way::Stream, turn.0.installation()) {
             match self.begin(desk, turn, first, SurfaceForm::Stream).await {
                 Err(Miss::NoStream) => {}
                 Err(Miss::Told(told)) | Ok(told) => return told,
             }
         }
-        if !self.edits.load(Ordering::Relaxed) {
+        if !self.able.may(Way::Edit, turn.0.installation()) {
             return Told::Never;
         }
         match self.begin(desk, turn, first, SurfaceForm::Draft).await {
@@ -423,12 +421,14 @@ impl Surfaces {
         let answered = self.call(thread, START, &body).await;
         match answered {
             Ok(answer) => ts(&answer),
-            Err(CallError::Refused { error, .. }) if is_of_thread(&error) => {
+            Err(CallError::Refused { error, .. })
+                if is_of_thread(&error) || verdict::is_of_now(&error) =>
+            {
                 Err(Miss::Told(Told::Never))
             }
             Err(CallError::Refused { error, .. }) => {
                 let one = error.contains("recipient");
-                if !one && self.streams.swap(false, Ordering::Relaxed) {
+                if !one && self.able.refuse(Way::Stream, thread.installation()) {
                     tracing::warn!(error = %error, "Slack streams no answers here: they are \
                         shown in a message that is edited");
                 }
@@ -461,8 +461,9 @@ impl Surfaces {
     /// It came too late: its turn has another one, or its answer went its way without it.
     async fn remove(&self, thread: &Thread, ts: &str, form: SurfaceForm) {
         let body = json!({ "channel": thread.channel(), "ts": ts });
-        if form == SurfaceForm::Stream {
-            let _closed = self.call(thread, STOP, &body).await;
+        // Whoever closed it before has made it the answer, or the whole beside it is whole anyway.
+        if form == SurfaceForm::Stream && self.call(thread, STOP, &body).await.is_err() {
+            return;
         }
         if let Err(error) = self.call(thread, DELETE, &body).await {
             tracing::warn!(slack.thread = thread.root(), %error, "a late beginning of an answer \

@@ -78,5 +78,24 @@ pub(super) fn of(method: &'static str, error: &str, needed: Option<&str>) -> Ver
     }
 }
 
+/// Does this word say that nothing can be done with this token, or just now? Then it says nothing
+/// of what was asked for.
+pub(super) fn is_of_now(error: &str) -> bool {
+    matches!(
+        error,
+        "invalid_auth"
+            | "not_authed"
+            | "token_revoked"
+            | "token_expired"
+            | "account_inactive"
+            | "org_login_required"
+            | "internal_error"
+            | "fatal_error"
+            | "service_unavailable"
+            | "request_timeout"
+            | "team_added_to_org"
+    )
+}
+
 #[cfg(test)]
 mod tests;

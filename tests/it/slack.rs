@@ -15,6 +15,7 @@ mod people;
 mod posting;
 mod repeats;
 mod streaming;
+mod surfaces;
 mod watching;
 mod whole;
 mod wire;

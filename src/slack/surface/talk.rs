@@ -4,8 +4,8 @@
 use crate::core::id::SessionId;
 use crate::core::ledger::row::SurfaceForm;
 use crate::core::limits::{
-    SLACK_STREAM_BYTES_MAX, SLACK_STREAM_CHARS_MIN, SLACK_STREAM_LEFT_MS, SLACK_STREAM_MS,
-    SLACK_STREAM_RETRY_MS,
+    SLACK_STREAM_BYTES_MAX, SLACK_STREAM_CHARS_MIN, SLACK_STREAM_KEPT_MS, SLACK_STREAM_LEFT_MS,
+    SLACK_STREAM_MS, SLACK_STREAM_RETRY_MS,
 };
 use crate::core::time::Timestamp;
 use crate::slack::text::begun;
@@ -91,6 +91,8 @@ pub(super) struct Talk {
     /// Since when something waits to be shown, and how much.
     waits: Option<(Timestamp, usize)>,
     over_at: Option<Timestamp>,
+    /// Its stream is closed, or Slack does that itself by now.
+    closed: bool,
     pub(super) heard_at: Timestamp,
 }
 
@@ -112,6 +114,7 @@ impl Talk {
             not_before: now,
             waits: None,
             over_at: None,
+            closed: false,
             heard_at: now,
         }
     }
@@ -171,7 +174,7 @@ impl Talk {
         }
         match (&self.stand, self.over_at) {
             (Stand::Open(_) | Stand::Shut(Some(_)), Some(over_at)) => {
-                let closes = self.form == SurfaceForm::Stream && !self.unsure;
+                let closes = self.form == SurfaceForm::Stream && !self.unsure && !self.closed;
                 closes.then(|| over_at.plus_ms(SLACK_STREAM_LEFT_MS).max(self.not_before))
             }
             (Stand::Unopened(_) | Stand::Open(_), None) if !self.frozen => {
@@ -230,6 +233,10 @@ impl Talk {
     pub(super) fn told(&mut self, now: Timestamp, next: &Next, told: Told) {
         self.calling = false;
         self.not_before = now.plus_ms(SLACK_STREAM_MS);
+        if matches!(next, Next::Close(_)) {
+            // Once is enough, also where Slack says no.
+            self.closed = told != Told::NotYet || self.is_left(now, SLACK_STREAM_KEPT_MS);
+        }
         match told {
             Told::Opened(form, at) => {
                 self.form = form;

@@ -190,6 +190,11 @@ async fn every_way_that_ends_nowhere_says_so_and_the_cure() {
     wrong(&bot, (&query, &cookie), 502, "HTTP 503");
     let (page, cookie) = begin(&bot);
     let query = town.slack.allows(&page, &team("T1"));
+    let looks = format!(
+        "HEAD /slack/oauth?{query} HTTP/1.1\r\nhost: x\r\ncookie: {cookie}\r\n\
+         connection: close\r\n\r\n"
+    );
+    assert_eq!(tokio::task::block_in_place(|| bot.ask(&looks)).status, 405);
     assert_eq!(end(&bot, &query, &cookie).status, 200);
     wrong(&bot, (&query, &cookie), 400, "was used before");
     ready_is(&bot, 200, "installed in 1 place").await;

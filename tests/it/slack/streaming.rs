@@ -39,14 +39,14 @@ pub(super) fn lines(word: &str) -> String {
 }
 
 /// A bot in a thread, which is shown so.
-struct Talk {
-    bot: Bot,
-    slack: Arc<FakeSlack>,
-    root: String,
+pub(super) struct Talk {
+    pub(super) bot: Bot,
+    pub(super) slack: Arc<FakeSlack>,
+    pub(super) root: String,
 }
 
 impl Talk {
-    async fn new(streaming: Streaming) -> Self {
+    pub(super) async fn new(streaming: Streaming) -> Self {
         let slack = Arc::new(FakeSlack::start().await);
         slack.streaming_is(streaming);
         let root = slack.root("C1");
@@ -54,7 +54,7 @@ impl Talk {
         Self { bot: Bot::with(setup).await, slack, root }
     }
 
-    async fn say(&self, text: &str) {
+    pub(super) async fn say(&self, text: &str) {
         let incoming = Incoming {
             keys: vec![DedupeKey::new(text.replace(' ', "-")).unwrap()],
             what: What::Message { text: text.to_owned() },
@@ -68,29 +68,29 @@ impl Talk {
         desk.accept(&session("C1", &self.root), incoming).await.unwrap();
     }
 
-    fn thread(&self) -> Vec<Message> {
+    pub(super) fn thread(&self) -> Vec<Message> {
         let thread = self.slack.thread("C1", &self.root);
         thread.into_iter().filter(|message| !message.bot_id.is_empty()).collect()
     }
 
-    fn texts(&self) -> Vec<String> {
+    pub(super) fn texts(&self) -> Vec<String> {
         self.thread().iter().map(reads).collect()
     }
 
     /// Waits until a message says this.
-    async fn shows(&self, text: &str) {
+    pub(super) async fn shows(&self, text: &str) {
         let says = |all: &[Message]| all.iter().any(|message| reads(message).contains(text));
         self.bot.wait(text, self.slack.until("C1", &self.root, says)).await;
     }
 
     /// Waits until the turn's row says where its surface is.
-    async fn is_known(&self, turn: TurnNo) {
+    pub(super) async fn is_known(&self, turn: TurnNo) {
         let known = |row: &Turn| row.surface.as_ref().is_some_and(|surface| surface.at.is_some());
         self.bot.turn_when(&session("C1", &self.root), turn, known).await;
     }
 
     /// Waits until everything in the outbox is posted.
-    async fn posted(&self, count: usize) {
+    pub(super) async fn posted(&self, count: usize) {
         let done = |item: &Item| matches!(item.state, ItemState::Done(_));
         let all = |items: &[Item]| items.len() == count && items.iter().all(done);
         let session = session("C1", &self.root);
@@ -103,7 +103,7 @@ impl Talk {
 }
 
 /// An answer that waits in the middle.
-fn held(first: &str, gate: &Gate, rest: &str) -> Reply {
+pub(super) fn held(first: &str, gate: &Gate, rest: &str) -> Reply {
     let reply = Reply::stream().data(&chunk::text(first)).hold(gate).data(&chunk::text(rest));
     reply.data(&chunk::finish("stop")).data(&chunk::usage(10, 5)).done()
 }

@@ -24,6 +24,11 @@ impl FakeSlack {
         self.turn_streams(Stream::Stopped);
     }
 
+    /// An admin takes a message away.
+    pub(crate) fn takes_away(&self, ts: &str) {
+        self.world().messages.retain(|one| one.ts != ts);
+    }
+
     fn turn_streams(&self, into: Stream) {
         let mut world = self.world();
         let open = world.messages.iter_mut().filter(|one| one.stream == Stream::Open);
