@@ -33,10 +33,16 @@ pub const WATCH_ADDRESS_FACTOR: u64 = 2;
 /// Processes that the system lets a watcher start above its limit, so that a look can tell that it
 /// was passed.
 pub const WATCH_PROCESSES_ABOVE: u64 = 8;
+/// Timers and queued signals of a watcher.
+pub const WATCH_SIGNALS_PENDING: u64 = 1_024;
 /// Between two looks at what a quiet watcher uses.
 pub const WATCH_LOOK_MS: u64 = 1_000;
 /// Between two looks while it grows or computes.
 pub const WATCH_LOOK_BUSY_MS: u64 = 100;
+/// Between two looks when there was too much memory at the first.
+pub const WATCH_LOOK_AGAIN_MS: u64 = 10;
+/// Looks in a row at which there must be too much memory.
+pub const WATCH_LOOKS_OVER: u32 = 3;
 /// A probe of the sandbox that takes longer has failed.
 pub const WATCH_PROBE_MS_MAX: u64 = 20_000;
 /// The largest report of a sandbox's first process.

@@ -27,6 +27,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_kcmp,
     libc::SYS_process_madvise,
     libc::SYS_process_mrelease,
+    libc::SYS_get_robust_list,
     libc::SYS_move_pages,
     libc::SYS_migrate_pages,
     // Namespaces and mounts: a user namespace gives back every capability and with them most of
@@ -74,6 +75,15 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_syslog,
     libc::SYS_memfd_secret,
     libc::SYS_fanotify_init,
+    // Who has 128 of them leaves the user who made the namespaces none, and Landlock lets them tell
+    // of any directory (inotify(7), landlock(7)).
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_init1,
+    // Rules are memory of the kernel's that nobody bounds.
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_add_rule,
+    libc::SYS_landlock_restrict_self,
     libc::SYS_lookup_dcookie,
     libc::SYS_vhangup,
     libc::SYS_clock_settime,
@@ -111,8 +121,16 @@ const UNSEEN: &[libc::c_long] = &[
 ];
 
 /// Refused besides where the host's files are named: Landlock keeps them from being opened, but not
-/// from having their rights, owners, times and attributes changed by path (landlock(7)).
-const BY_PATH: &[libc::c_long] = &[
+/// from having their rights, owners, times and attributes changed, by path or once they are open
+/// to read; before Linux 6.2 they could also be emptied (landlock(7)).
+const OF_FILES: &[libc::c_long] = &[
+    libc::SYS_fchmod,
+    libc::SYS_fchown,
+    libc::SYS_fsetxattr,
+    libc::SYS_fremovexattr,
+    libc::SYS_truncate,
+    // Its flags are behind a pointer; see `emptied`.
+    libc::SYS_openat2,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
     libc::SYS_fchmodat,
@@ -243,6 +261,12 @@ fn refused(tier: Tier) -> io::Result<Rules> {
                 .collect();
             let others = SeccompRule::new(others?).map_err(io::Error::other)?;
             rules.entry(libc::SYS_socket).or_default().push(others);
+            // Nothing but TCP: another name for a stream loads a module of the kernel's.
+            let tcp = [0, libc::IPPROTO_TCP].map(i32::cast_unsigned);
+            let others: Result<Vec<_>, _> =
+                tcp.map(|name| when(2, SeccompCmpOp::Ne, name.into())).into_iter().collect();
+            let others = SeccompRule::new(others?).map_err(io::Error::other)?;
+            rules.entry(libc::SYS_socket).or_default().push(others);
             let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
             for kind in (0..=SOCKET_TYPE).filter(|kind| *kind != stream) {
                 add(&mut rules, libc::SYS_socket, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
@@ -251,12 +275,38 @@ fn refused(tier: Tier) -> io::Result<Rules> {
         // There is the host's network, so there is no socket at all.
         Tier::Landlock => {
             rules.insert(libc::SYS_socket, vec![]);
-            rules.extend(BY_PATH.iter().map(|call| (*call, vec![])));
+            rules.extend(OF_FILES.iter().map(|call| (*call, vec![])));
+            emptied(&mut rules)?;
         }
     }
-    let local = u64::from(libc::AF_UNIX.cast_unsigned());
-    add(&mut rules, libc::SYS_socketpair, 0, SeccompCmpOp::Ne, local)?;
+    pairs(&mut rules)?;
+    // Whoever unmaps all but a page of it keeps the rest, where no look sees it. A file in the
+    // script's own directory does as well, and is bounded.
+    let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).cast_unsigned());
+    add(&mut rules, libc::SYS_mmap, 3, SeccompCmpOp::MaskedEq(shared), shared)?;
     Ok(rules)
+}
+
+/// Streams and packets only: a datagram of a pair can be sent to any socket of the host that has a
+/// path (unix(7)).
+fn pairs(rules: &mut Rules) -> io::Result<()> {
+    let local = u64::from(libc::AF_UNIX.cast_unsigned());
+    add(rules, libc::SYS_socketpair, 0, SeccompCmpOp::Ne, local)?;
+    let allowed =
+        [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::from(kind.cast_unsigned()));
+    for kind in (0..=SOCKET_TYPE).filter(|kind| !allowed.contains(kind)) {
+        add(rules, libc::SYS_socketpair, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
+    }
+    Ok(())
+}
+
+/// A file that is opened to read only, and emptied by that.
+fn emptied(rules: &mut Rules) -> io::Result<()> {
+    let emptied = u64::from(libc::O_TRUNC.cast_unsigned());
+    let how = SeccompCmpOp::MaskedEq(u64::from((libc::O_ACCMODE | libc::O_TRUNC).cast_unsigned()));
+    #[cfg(target_arch = "x86_64")]
+    add(rules, libc::SYS_open, 1, how.clone(), emptied)?;
+    add(rules, libc::SYS_openat, 2, how, emptied)
 }
 
 fn only_to_oneself(rules: &mut Rules, pid: i32) -> io::Result<()> {
@@ -332,7 +382,7 @@ mod tests {
 
     #[test]
     fn no_call_is_named_twice() {
-        let mut all: Vec<_> = NEVER.iter().chain(UNSEEN).chain(BY_PATH).collect();
+        let mut all: Vec<_> = NEVER.iter().chain(UNSEEN).chain(OF_FILES).collect();
         let count = all.len();
         all.sort_unstable();
         all.dedup();

@@ -87,7 +87,7 @@ struct Setup<'a> {
 
 /// Makes the namespaces and their first process.
 pub(super) fn start(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> io::Result<Boxed> {
-    let programs = Programs::find(script.python)?;
+    let programs = Programs::find(script.python, script.work)?;
     let text = fs::read(script.work.join(SCRIPT)).map_err(step("read the script"))?;
     let (mut ours, line) = UnixStream::pair()?;
     let setup = Setup { script, text, programs, limits, line, pipes };

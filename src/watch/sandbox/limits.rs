@@ -1,20 +1,21 @@
 //! What a script may use, and who holds it to that: the system for each process, the shim's looks
 //! for all of them together. Owns what is counted and how. Must not know how a script is ended.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
 use crate::core::limits::{
-    WATCH_ADDRESS_FACTOR, WATCH_CPU_SECONDS, WATCH_LOOK_BUSY_MS, WATCH_LOOK_MS, WATCH_MEMORY_BYTES,
-    WATCH_OPEN_FILES, WATCH_PROCESSES, WATCH_PROCESSES_ABOVE, WATCH_TMP_BYTES, WATCH_TMP_FILES,
+    WATCH_ADDRESS_FACTOR, WATCH_CPU_SECONDS, WATCH_LOOK_AGAIN_MS, WATCH_LOOK_BUSY_MS,
+    WATCH_LOOK_MS, WATCH_LOOKS_OVER, WATCH_MEMORY_BYTES, WATCH_OPEN_FILES, WATCH_PROCESSES,
+    WATCH_PROCESSES_ABOVE, WATCH_SIGNALS_PENDING, WATCH_TMP_BYTES, WATCH_TMP_FILES,
 };
 
 /// What a script may use.
@@ -87,18 +88,27 @@ impl Limits {
     pub(super) fn apply(&self, others: u64) -> io::Result<()> {
         let processes = self.processes_max + WATCH_PROCESSES_ABOVE + others;
         for (resource, most) in [
-            (Resource::RLIMIT_CORE, 0),
+            // With 0 the kernel still runs a host's handler of cores, as root, on what the script
+            // made; with 1 it neither does nor writes a file (core(5)).
+            (Resource::RLIMIT_CORE, 1),
             (Resource::RLIMIT_AS, self.memory_bytes_max * WATCH_ADDRESS_FACTOR),
             (Resource::RLIMIT_FSIZE, self.tmp_bytes_max),
             (Resource::RLIMIT_NOFILE, self.open_files_max),
             (Resource::RLIMIT_NPROC, processes),
             (Resource::RLIMIT_MEMLOCK, 0),
             (Resource::RLIMIT_MSGQUEUE, 0),
+            // Timers and queued signals count for the user who made the namespaces as well.
+            (Resource::RLIMIT_SIGPENDING, WATCH_SIGNALS_PENDING),
         ] {
+            // Whoever started the bot may have set less, and nobody can go back above that.
+            let (_, hard) = getrlimit(resource)?;
+            let most = most.min(hard);
             setrlimit(resource, most, most)?;
         }
         // The signal of the soft limit can be caught, that of the hard one cannot.
-        setrlimit(Resource::RLIMIT_CPU, self.cpu_seconds_max, self.cpu_seconds_max + 1)?;
+        let (_, hard) = getrlimit(Resource::RLIMIT_CPU)?;
+        let most = self.cpu_seconds_max;
+        setrlimit(Resource::RLIMIT_CPU, most.min(hard), (most + 1).min(hard))?;
         Ok(())
     }
 }
@@ -119,12 +129,16 @@ pub(in crate::watch) struct Watchdog {
     above: i32,
     due: u64,
     last: Use,
+    ran: Ran,
+    /// Looks in a row at which there was too much memory.
+    over: u32,
 }
 
 impl Watchdog {
     /// Over the processes below `above`, from `now` on, in milliseconds of the monotonic clock.
     pub(in crate::watch) fn new(limits: Limits, above: i32, now: u64) -> Self {
-        Self { limits, above, due: now.saturating_add(WATCH_LOOK_BUSY_MS), last: Use::default() }
+        let due = now.saturating_add(WATCH_LOOK_BUSY_MS);
+        Self { limits, above, due, last: Use::default(), ran: Ran::default(), over: 0 }
     }
 
     /// When it wants to look.
@@ -137,12 +151,24 @@ impl Watchdog {
         if now < self.due {
             return None;
         }
-        let seen = seen(self.above, self.limits.memory_bytes_max);
+        let seen = seen(self.above, self.limits.memory_bytes_max, &mut self.ran);
+        self.weigh(now, seen)
+    }
+
+    fn weigh(&mut self, now: u64, seen: Use) -> Option<Passed> {
         // Who only waits is left alone; who grows is not.
         let quiet = seen == self.last;
         self.due = now + if quiet { WATCH_LOOK_MS } else { WATCH_LOOK_BUSY_MS };
         self.last = seen;
-        self.judge(seen)
+        let passed = self.judge(seen);
+        self.over = if passed == Some(Passed::Memory) { self.over + 1 } else { 0 };
+        if (1..WATCH_LOOKS_OVER).contains(&self.over) {
+            // Until a new process has become another program it may share all memory with the one
+            // that started it, and both are counted (vfork(2)). That takes a moment only.
+            self.due = now + WATCH_LOOK_AGAIN_MS;
+            return None;
+        }
+        passed
     }
 
     fn judge(&self, seen: Use) -> Option<Passed> {
@@ -158,16 +184,40 @@ impl Watchdog {
     }
 }
 
+/// Processor time of each process by itself, as far as looks saw it: a parent that ignores the end
+/// of its children is not told of theirs (wait(2)).
+#[derive(Debug, Default)]
+struct Ran {
+    gone_ms: u64,
+    /// By its number and its start, since numbers come back.
+    living: BTreeMap<(i32, u64), u64>,
+}
+
+impl Ran {
+    /// Takes a look. Answers the time of all, also of those that have ended since.
+    fn look(&mut self, living: BTreeMap<(i32, u64), u64>) -> u64 {
+        let gone = self.living.iter().filter(|(process, _)| !living.contains_key(process));
+        self.gone_ms += gone.map(|(_, ms)| ms).sum::<u64>();
+        self.living = living;
+        self.gone_ms + self.living.values().sum::<u64>()
+    }
+}
+
 /// Adds up what all below `above` use.
-fn seen(above: i32, memory_bytes_max: u64) -> Use {
+fn seen(above: i32, memory_bytes_max: u64, ran: &mut Ran) -> Use {
     let all = below(above);
-    let mut total = Use::default();
+    // Whom nobody else reaped was reaped by that one.
+    let reaped_ms = stat(above).unwrap_or_default().reaped_ms;
+    let mut total = Use { cpu_ms: reaped_ms, ..Use::default() };
+    let mut living = BTreeMap::new();
     for pid in &all {
         total.memory_bytes += memory(*pid).unwrap_or(0);
-        let (threads, cpu_ms) = stat(*pid).unwrap_or_default();
-        total.processes += threads;
-        total.cpu_ms += cpu_ms;
+        let stat = stat(*pid).unwrap_or_default();
+        total.processes += stat.threads;
+        total.cpu_ms += stat.own_ms + stat.reaped_ms;
+        living.insert((*pid, stat.started), stat.own_ms);
     }
+    total.cpu_ms = total.cpu_ms.max(ran.look(living));
     if total.memory_bytes > memory_bytes_max {
         // What several share was counted for each. The exact number costs more, so it is asked for
         // only now; who hides it is taken at the first.
@@ -214,25 +264,37 @@ fn parents() -> Vec<(i32, i32)> {
 
 /// Numbers of a process's `stat`, from the first behind its name on: state, parent, ….
 fn fields(pid: i32, which: Range<usize>) -> Option<Vec<u64>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // `pid (name) state …`, and the name may have any character (proc_pid_stat(5)).
+    let text = read(Path::new(&format!("/proc/{pid}/stat")))?;
+    // `pid (name) state …`, and the name may have any bytes (proc_pid_stat(5)).
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
     Some(fields.get(which)?.iter().filter_map(|field| field.parse().ok()).collect())
 }
 
-/// What only memory can hold: neither programs nor libraries.
+/// A file of `/proc`. A process may have given itself a name that is no text.
+fn read(file: &Path) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(file).ok()?).into_owned())
+}
+
+/// What only memory can hold, wherever the system keeps it: neither programs nor libraries.
 fn memory(pid: i32) -> Option<u64> {
-    sum_of(&format!("/proc/{pid}/status"), &["RssAnon:", "RssShmem:"])
+    let names = ["RssAnon:", "RssShmem:", "VmSwap:"];
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    sum_of(&process.join("status"), &names).or_else(|| {
+        // Where its first thread has ended only the others tell.
+        let mut threads = fs::read_dir(process.join("task")).ok()?.flatten();
+        threads.find_map(|thread| sum_of(&thread.path().join("status"), &names))
+    })
 }
 
 /// The same, with what is shared split among those who share it.
 fn shared_once(pid: i32) -> Option<u64> {
-    sum_of(&format!("/proc/{pid}/smaps_rollup"), &["Pss_Anon:", "Pss_Shmem:"])
+    let file = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
+    sum_of(&file, &["Pss_Anon:", "Pss_Shmem:", "SwapPss:"])
 }
 
 /// Adds up lines such as `RssAnon:  1234 kB`, `None` when there is none.
-fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
-    let text = fs::read_to_string(file).ok()?;
+fn sum_of(file: &Path, names: &[&str]) -> Option<u64> {
+    let text = read(file)?;
     let line = |line: &str| -> Option<u64> {
         let name = names.iter().find(|name| line.starts_with(*name))?;
         line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()
@@ -241,19 +303,42 @@ fn sum_of(file: &str, names: &[&str]) -> Option<u64> {
     (!kib.is_empty()).then(|| kib.iter().sum::<u64>() * 1_024)
 }
 
-/// Threads, and milliseconds of processor time with those of reaped children.
-fn stat(pid: i32) -> Option<(u64, u64)> {
-    let ticks: u64 = fields(pid, 11..15)?.iter().sum();
+/// What `stat` says of a process.
+#[derive(Debug, Default)]
+struct Stat {
+    threads: u64,
+    /// Processor time.
+    own_ms: u64,
+    /// That of the children that it has reaped, and of theirs.
+    reaped_ms: u64,
+    /// In ticks since the host started.
+    started: u64,
+}
+
+fn stat(pid: i32) -> Option<Stat> {
     let second = sysconf(SysconfVar::CLK_TCK).ok().flatten()?;
-    let threads = fields(pid, 17..18)?.first().copied()?;
-    Some((threads, ticks * 1_000 / u64::try_from(second).ok()?.max(1)))
+    let second = u64::try_from(second).ok()?.max(1);
+    // From the 14th field of `proc_pid_stat(5)` to the 22nd.
+    let fields = fields(pid, 11..20)?;
+    let [user, system, reaped_user, reaped_system, .., threads, _timer, started] = *fields else {
+        return None;
+    };
+    let ms = |ticks: u64| ticks * 1_000 / second;
+    Some(Stat {
+        threads,
+        own_ms: ms(user + system),
+        reaped_ms: ms(reaped_user + reaped_system),
+        started,
+    })
 }
 
 /// Processes and threads of a user.
 pub(super) fn processes_of(user: u32) -> u64 {
     let Ok(all) = fs::read_dir("/proc") else { return 0 };
     let own = all.flatten().filter(|item| item.metadata().is_ok_and(|meta| meta.uid() == user));
-    own.filter_map(|item| stat(item.file_name().to_str()?.parse().ok()?)).map(|(n, _)| n).sum()
+    own.filter_map(|item| stat(item.file_name().to_str()?.parse().ok()?))
+        .map(|stat| stat.threads)
+        .sum()
 }
 
 #[cfg(test)]
@@ -273,10 +358,33 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_a_moment_is_no_excess() {
+        let mut dog = Watchdog::new(Limits::default(), 1, 0);
+        let much = Use { memory_bytes: WATCH_MEMORY_BYTES + 1, processes: 2, cpu_ms: 0 };
+        assert_eq!(dog.weigh(100, much), None);
+        assert_eq!(dog.due(), 100 + WATCH_LOOK_AGAIN_MS);
+        let usual = Use { memory_bytes: WATCH_MEMORY_BYTES, ..much };
+        assert_eq!(dog.weigh(110, usual), None);
+        let looks = [(); WATCH_LOOKS_OVER as usize].map(|()| dog.weigh(210, much));
+        assert_eq!(looks, [None, None, Some(Passed::Memory)]);
+    }
+
+    #[test]
+    fn who_ends_unheard_is_still_counted() {
+        let mut ran = Ran::default();
+        assert_eq!(ran.look([((2, 1), 300)].into()), 300);
+        assert_eq!(ran.look([((2, 1), 500), ((3, 1), 40)].into()), 540);
+        // The number came back.
+        assert_eq!(ran.look([((2, 9), 10)].into()), 550);
+        assert_eq!(ran.look(BTreeMap::new()), 550);
+    }
+
+    #[test]
     fn a_process_is_counted_with_what_it_holds() {
         let me = std::process::id().cast_signed();
         assert!(memory(me).unwrap() > 0);
-        assert!(stat(me).unwrap().0 >= 1);
+        assert!(stat(me).unwrap().threads >= 1);
+        assert!(stat(me).unwrap().started > 0);
         assert!(parents().contains(&(me, std::os::unix::process::parent_id().cast_signed())));
         assert!(shared_once(me).unwrap() <= memory(me).unwrap() * 2);
     }

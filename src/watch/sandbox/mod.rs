@@ -100,7 +100,7 @@ impl Restraint {
                 std::os::unix::fs::chown(path, Some(user), Some(user))?;
             }
         }
-        let programs = Programs::find(script.python)?;
+        let programs = Programs::find(script.python, script.work)?;
         let paths = Paths {
             read: programs.all().iter().cloned().chain([script.work.to_owned()]).collect(),
             // What it wrote could not be bounded: a file that is removed and still open takes room

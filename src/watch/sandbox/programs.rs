@@ -11,9 +11,9 @@ const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 /// common name stands for, which time it is here. No names, no hosts, no certificates: there is no
 /// network.
 const SETTINGS: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"];
-/// Devices that give nothing away.
-pub(super) const DEVICES: [&str; 5] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+/// Devices that give nothing away. Without `/dev/zero`: whoever maps it shared has memory that no
+/// look sees.
+pub(super) const DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
 /// What an interpreter outside of the system's directories is made of, beside its `bin`.
 const PARTS: [&str; 4] = ["bin", "lib", "lib64", "pyvenv.cfg"];
 
@@ -23,8 +23,9 @@ pub(super) struct Programs(Vec<PathBuf>);
 
 impl Programs {
     /// For this interpreter: the path by which it is called and the one that it really has may both
-    /// stand outside of the system's directories, as in a virtual environment.
-    pub(super) fn find(python: &Path) -> io::Result<Self> {
+    /// stand outside of the system's directories, as in a virtual environment. The script's `work`
+    /// may not lie in any of it: beside it lies all that the bot keeps.
+    pub(super) fn find(python: &Path, work: &Path) -> io::Result<Self> {
         let real = fs::canonicalize(python).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", python.display()))
         })?;
@@ -46,6 +47,17 @@ impl Programs {
         }
         all.retain(|path| path.exists());
         all.dedup();
+        let work = fs::canonicalize(work)?;
+        let above =
+            |path: &&PathBuf| fs::canonicalize(path).is_ok_and(|path| work.starts_with(path));
+        if let Some(path) = all.iter().find(above) {
+            let (work, path) = (work.display(), path.display());
+            let what = format!(
+                "{work} lies in {path}, which scripts may read; let `data_dir` (and `spool_dir` of \
+                 [watch]) name a directory outside of it"
+            );
+            return Err(io::Error::other(what));
+        }
         Ok(Self(all))
     }
 
@@ -61,7 +73,7 @@ mod tests {
 
     #[test]
     fn the_systems_python_needs_nothing_beside_the_system() {
-        let found = Programs::find(Path::new("/usr/bin/python3")).unwrap();
+        let found = Programs::find(Path::new("/usr/bin/python3"), Path::new("/tmp")).unwrap();
         assert!(found.all().contains(&PathBuf::from("/usr")));
         let system =
             |path: &PathBuf| SYSTEM.iter().chain(&SETTINGS).any(|one| path.starts_with(one));
@@ -76,7 +88,7 @@ mod tests {
         fs::write(dir.path().join("pyvenv.cfg"), "").unwrap();
         let python = dir.path().join("bin/python");
         std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
-        let found = Programs::find(&python).unwrap();
+        let found = Programs::find(&python, Path::new("/tmp")).unwrap();
         let own: Vec<_> = found.all().iter().filter(|path| path.starts_with(dir.path())).collect();
         assert_eq!(own, [&dir.path().join("bin"), &dir.path().join("pyvenv.cfg")]);
     }
@@ -86,6 +98,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let python = dir.path().join("python");
         std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
-        assert!(Programs::find(&python).unwrap_err().to_string().contains("bin"));
+        let refused = Programs::find(&python, Path::new("/tmp")).unwrap_err();
+        assert!(refused.to_string().contains("bin"));
+    }
+
+    #[test]
+    fn what_scripts_may_read_holds_nothing_of_the_bots() {
+        let python = Path::new("/usr/bin/python3");
+        let refused = Programs::find(python, Path::new("/usr/lib")).unwrap_err().to_string();
+        assert!(refused.contains("/usr") && refused.contains("data_dir"), "{refused}");
     }
 }

@@ -136,7 +136,8 @@ fn children() -> Vec<Pid> {
 }
 
 fn parent(pid: i32) -> Option<i32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // `pid (name) state parent …`, and the name may have any character.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // `pid (name) state parent …`, and the name may have any bytes.
+    let stat = String::from_utf8_lossy(&stat);
     stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,6 +1,6 @@
 # Each attack prints one line: its name, "stopped" or "THROUGH", and what was met. Filled in by the
 # test: where things are that it must not get at.
-import ctypes, errno, fcntl, hashlib, os, platform, resource, signal, socket, sys, time
+import ctypes, errno, fcntl, hashlib, mmap, os, platform, resource, signal, socket, sys, time
 
 SECRET, SPOOL, VICTIM, PORT, LOCAL, TIER = {secret!r}, {spool!r}, {victim}, {port}, {local!r}, {tier!r}
 libc = ctypes.CDLL(None, use_errno=True)
@@ -115,6 +115,10 @@ attack("attributes of the bot's file")(lambda: os.setxattr(SECRET, "user.x", b"1
 attack("files by handle")(lambda: call(304, 265, -100, b"x", 0))
 attack("a file system by mount")(lambda: checked(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)))
 attack("the root, changed")(lambda: os.chroot("/usr"))
+attack("rights of an open file")(lambda: os.fchmod(os.open(sys.executable, os.O_RDONLY), 0o777))
+attack("directories, watched")(lambda: call(294, 26, 0))
+attack("memory that stays unmapped")(lambda: mmap.mmap(-1, 4096))
+attack("the same by a device")(lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 4096))
 attack("memory without a process")(lambda: os.memfd_create("x"))
 attack("memory between processes")(lambda: checked(libc.shmget(0, 4096, 0o1600)))
 
@@ -142,6 +146,10 @@ attack("more processes than allowed")(
     lambda: resource.setrlimit(resource.RLIMIT_NPROC, (10000, 10000))
 )
 
+attack("a core for the host's handler")(
+    lambda: refused_unless(resource.getrlimit(resource.RLIMIT_CORE) == (1, 1), "limit")
+)
+
 # The network.
 attack("a service on the host's loopback")(
     lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", PORT))
@@ -154,6 +162,15 @@ attack("an abstract socket")(
     lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, "\0" + LOCAL)
 )
 attack("its shim's socket")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, entry + "/ctl"))
+
+
+@attack("a datagram for a socket with a path")
+def _():
+    line, _other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return line.sendto(b"hello", SECRET + ".line")
+
+
+attack("streams other than TCP")(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262))
 attack("UDP")(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", PORT)))
 attack("UDP over IPv6")(lambda: connect(socket.AF_INET6, socket.SOCK_DGRAM, ("::1", PORT)))
 attack("raw packets")(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
@@ -181,6 +198,7 @@ attack("io_uring")(lambda: call(425, 425, 8, ctypes.create_string_buffer(256)))
 attack("bpf")(lambda: call(321, 280, 0, ctypes.create_string_buffer(128), 72))
 attack("perf_event_open")(lambda: call(298, 241, ctypes.create_string_buffer(128), 0, -1, -1, 0))
 attack("userfaultfd")(lambda: call(323, 282, 1))
+attack("rules of Landlock's")(lambda: call(444, 444, 0, 0, 1))
 attack("a key of the kernel's")(lambda: call(248, 217, b"user", b"k", b"v", 1, -3))
 attack("personality")(lambda: call(135, 92, 0x0040000))
 attack("the clock")(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()))

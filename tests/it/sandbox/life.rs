@@ -103,6 +103,22 @@ print('done')"
     assert!(outcome.leftovers_killed >= 2, "{outcome:?}");
     assert_eq!(marked(&mark), Vec::<i32>::new());
     bench.nothing_is_left().await;
+    // One whose name is no text.
+    let script = "import ctypes, os, time
+r, w = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(15, b'\\xff', 0, 0, 0)
+        os.write(w, b'x')
+        time.sleep(40)
+    os._exit(0)
+os.wait()
+os.read(r, 1)";
+    let mut bench = self::bench(tier);
+    let outcome = bench.run(script, LONG_MS).await;
+    assert_eq!((outcome.status, outcome.leftovers_killed), (Status::Completed, 1));
+    bench.nothing_is_left().await;
 }
 
 async fn deadlines_hold(tier: Tier) {

@@ -102,6 +102,59 @@ time.sleep(40)";
     assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
 }
 
+/// What a process is called, and who of it has ended, hides nothing that it uses.
+async fn memory_that_hides(tier: Tier) {
+    let misnamed = "
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b'\\xff', 0, 0, 0)
+held = b'x' * (135 << 20)
+time.sleep(40)";
+    let headless = "
+import ctypes, platform, threading, time
+def work():
+    held = b'x' * (135 << 20)
+    time.sleep(40)
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == 'x86_64' else 93, 0)";
+    for script in [misnamed, headless] {
+        let outcome = greedy(tier, script).await;
+        assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 128 MiB of memory"));
+    }
+}
+
+/// Work is counted also when nobody waits for the ends of those who did it.
+async fn work_that_hides(tier: Tier) {
+    let of_orphans = "
+import os, time
+for _ in range(4):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            while time.process_time() < 0.6: pass
+        os._exit(0)
+    os.wait()
+    os.close(w)
+    os.read(r, 1)
+    os.close(r)
+time.sleep(40)";
+    let unheard = "
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(4):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        while time.process_time() < 0.6: pass
+        os._exit(0)
+    os.close(w)
+    os.read(r, 1)
+    os.close(r)
+time.sleep(40)";
+    for script in [of_orphans, unheard] {
+        let outcome = greedy(tier, script).await;
+        assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
+    }
+}
+
 async fn a_disk_filler(tier: Tier) {
     let script = "
 with open('big', 'wb') as file:
@@ -136,6 +189,8 @@ async fn each_limit_ends_it_by_name(tier: Tier) {
     shared_memory_counts_once(tier).await;
     a_fork_bomb(tier).await;
     a_busy_loop(tier).await;
+    memory_that_hides(tier).await;
+    work_that_hides(tier).await;
     a_disk_filler(tier).await;
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -164,6 +164,8 @@ pub(super) struct Loot {
     pub(super) service: TcpListener,
     /// Something that listens on a name of the host's.
     _local: UnixListener,
+    /// Something that takes datagrams at a path, from anybody.
+    _line: UnixDatagram,
     /// That name.
     pub(super) local: String,
 }
@@ -180,6 +182,9 @@ impl Loot {
         fs::write(&secret, SECRET).unwrap();
         let local = format!("dogwatch-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&local).unwrap();
+        let path = dir.join("bot.toml.line");
+        let line = UnixDatagram::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
         let mut victim = Command::new("sleep");
         victim.arg("300").env_clear().env("TOKEN", SECRET).stdin(Stdio::null());
         if geteuid().is_root() {
@@ -191,6 +196,7 @@ impl Loot {
             victim: victim.spawn().unwrap(),
             service: TcpListener::bind("127.0.0.1:0").unwrap(),
             _local: UnixListener::bind_addr(&address).unwrap(),
+            _line: line,
             local,
         }
     }
