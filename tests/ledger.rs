@@ -8,6 +8,7 @@ mod ledger {
     mod bounds;
     mod delivery;
     mod installations;
+    mod owners;
     mod people;
     mod refusals;
     mod repeats;

@@ -20,8 +20,9 @@ use super::{
     OpenAiConfig, Sandbox, StoreConfig, WatchConfig, agents, slack,
 };
 use crate::core::limits::{
-    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS, MODEL_CALLS_PER_TURN_MAX,
-    MODEL_IDLE_MS, TOOL_CALLS_PER_TURN_MAX,
+    CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, KILL_GRACE_MS,
+    LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, MODEL_CALLS_PER_TURN_MAX, MODEL_IDLE_MS,
+    TOOL_CALLS_PER_TURN_MAX,
 };
 use crate::core::nearest::echo;
 
@@ -319,10 +320,17 @@ fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>) -> WatchC
         }
     });
     let spool_dir = checking.path("watch.spool_dir", raw.spool_dir.as_deref(), data_dir);
+    let live_per_person = checking.whole32(
+        "watch.live_per_person",
+        raw.live_per_person,
+        LIVE_PER_OWNER_MAX,
+        1..=LIVE_PER_OWNER_CONFIGURED_MAX,
+    );
     WatchConfig {
         sandbox: raw.sandbox.map(|RawSandbox::Off| Sandbox::Off),
         python: python.unwrap_or_else(|| PathBuf::from("python3")),
         grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=60_000),
+        live_per_person,
         spool_dir: spool_dir.unwrap_or_else(|| data_dir.join("spool")),
     }
 }

@@ -17,6 +17,7 @@
 //! | `LeaseItem`, `FailItem` | lease id |
 //! | `DoneItem` | state |
 //! | `Forget`, `Retire` | nothing left to do |
+//! | `Void` | start key |
 
 mod accept;
 mod ahead;
@@ -32,6 +33,7 @@ mod register;
 mod release;
 mod stop;
 mod take;
+mod void;
 
 pub use accept::{Accept, Accepted, Allowance};
 pub use append::{Append, Appended, New};
@@ -47,6 +49,7 @@ pub use outbox::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 pub use register::{Register, Registered};
 pub use release::{Release, Released, Why};
 pub use stop::{Stop, StopAnswer};
+pub use void::{Void, Voided};
 
 use serde::{Deserialize, Serialize};
 
