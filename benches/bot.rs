@@ -150,6 +150,7 @@ impl Bot {
             sole: true,
             agents: agent.into(),
             grace_ms: 1_000,
+            live_per_owner: u32::MAX,
             turns_max: 64,
         };
         let engine = Engine::new(settings, ports);

@@ -77,7 +77,7 @@ impl Program {
         let config = directory.path().join("dogwatch.toml");
         let text = format!(
             "data_dir = \"data\"\n[model]\nkind = \"openai\"\nbase_url = \"{}\"\nmodel = \"m\"\n\
-             [watch]\nsandbox = \"off\"\n[console]\nhistory = false\n",
+             [watch]\nsandbox = \"off\"\nlive_per_person = 10000\n[console]\nhistory = false\n",
             llm.base_url()
         );
         fs::write(&config, text).unwrap();

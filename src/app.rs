@@ -345,6 +345,7 @@ impl Rooms {
             sole: self.store.is_sole(),
             agents: agents::agents(config)?,
             grace_ms: config.watch.grace_ms,
+            live_per_owner: config.watch.live_per_person,
             turns_max: TURNS_MAX,
         };
         let engine = Engine::metered(settings, ports, meter);

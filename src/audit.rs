@@ -12,6 +12,7 @@ use self::indexes::Indexes;
 use crate::app;
 use crate::config::Config;
 use crate::core::ledger::audit::{Balance, Snapshot, audit};
+use crate::core::ledger::owner;
 use crate::core::ledger::{Aggregate, Key};
 use crate::ports::Store;
 use crate::store::Chosen;
@@ -147,6 +148,10 @@ pub async fn run(config: &Config) -> Result<Audit> {
         for aggregate in &page {
             let rows = read(&*store, aggregate).await?;
             indexes.add(aggregate, &rows);
+            if let Aggregate::Owner(owner) = aggregate {
+                let faults = owner::audit(&rows).into_iter();
+                found.balance.faults.extend(faults.map(|fault| format!("{owner}: {fault}")));
+            }
             if let Some(session) = aggregate.session() {
                 let mut balance = audit(&rows);
                 for fault in &mut balance.faults {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::config::{self, Config, ModelConfig};
+use crate::core::limits::LIVE_PER_SESSION_MAX;
 use crate::core::message::{Message, Request};
 use crate::engine::installations;
 use crate::ports::Model;
@@ -116,9 +117,20 @@ pub async fn run(file: Option<&Path>) -> Checkup {
     store(&mut checkup, &config).await;
     python(&mut checkup, &config);
     sandbox(&mut checkup, &config);
+    watchers(&mut checkup, &config);
     model(&mut checkup, &config).await;
     slack(&mut checkup, &config).await;
     checkup
+}
+
+/// Nothing to find out: it answers who asks why nothing more is started.
+fn watchers(checkup: &mut Checkup, config: &Config) {
+    let cap = config.watch.live_per_person;
+    let what = format!(
+        "one person may have {cap} running at the same time, in all conversations together \
+         (watch.live_per_person), and {LIVE_PER_SESSION_MAX} run in one conversation at most"
+    );
+    checkup.ok("watchers", what);
 }
 
 async fn slack(checkup: &mut Checkup, config: &Config) {

@@ -42,7 +42,7 @@ mod armed {
     const ALL: &str = "*";
 
     /// Operations whose apply is a point, before and after.
-    pub const OPERATIONS: [&str; 20] = [
+    pub const OPERATIONS: [&str; 22] = [
         "Accept",
         "Adopt",
         "Append",
@@ -56,17 +56,19 @@ mod armed {
         "FailItem",
         "Forget",
         "ForgetNode",
+        "Free",
         "LeaseItem",
         "Overdue",
         "Register",
         "Release",
+        "Reserve",
         "Retire",
         "Started",
         "Stop",
     ];
 
     /// Operations that the stories do not come to, and why.
-    pub const RESTING: [(&str, &str); 13] = [
+    pub const RESTING: [(&str, &str); 15] = [
         ("Compact", "no turn asks for a summary yet"),
         ("Confirm", "the stories are not told in Slack"),
         ("Depart", "the stories are not told in Slack"),
@@ -74,21 +76,25 @@ mod armed {
         ("Install", "the stories are not told in Slack"),
         ("Introduce", "the stories are not told in Slack"),
         ("Invite", "the stories are not told in Slack"),
+        ("Keep", "no story lasts as long as a place is left alone"),
         ("LeaseRefresh", "the stories are not told in Slack"),
         ("Redeem", "the stories are not told in Slack"),
         ("Refreshed", "the stories are not told in Slack"),
         ("PutSurface", "only Slack asks for it; its tests kill the bot at each call to Slack"),
         ("Renew", "one boot owns the store, so its lanes need no renewal"),
+        ("Void", "no start is refused, so no place is given up"),
         ("Walked", "the stories are not told in Slack"),
     ];
 
     /// Points around effects, and whose they are.
-    pub const EFFECTS: [(&str, Process); 33] = [
+    pub const EFFECTS: [(&str, Process); 35] = [
         ("adopt.after", Process::Bot),
         ("adopt.before", Process::Bot),
         ("cancel.after", Process::Bot),
         ("cancel.before", Process::Bot),
         ("exit.heard", Process::Bot),
+        ("free.after", Process::Bot),
+        ("free.before", Process::Bot),
         ("go.after", Process::Bot),
         ("go.before", Process::Bot),
         ("kill.after", Process::Bot),

@@ -9,6 +9,7 @@ mod ledger {
     mod delivery;
     mod early;
     mod installations;
+    mod owners;
     mod people;
     mod refusals;
     mod repeats;

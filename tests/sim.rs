@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 56] = [
+const EVERYWHERE: [&str; 61] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -43,6 +43,10 @@ const EVERYWHERE: [&str; 56] = [
     "a notice in a tool result",
     "a remark",
     "a repeat that changed nothing",
+    "a place given back",
+    "a place kept",
+    "a place over",
+    "a place void",
     "a rider taken",
     "a session retired",
     "a stale holder refused",
@@ -78,6 +82,7 @@ const EVERYWHERE: [&str; 56] = [
     "an item dead",
     "an item of unknown outcome",
     "an outage",
+    "an owner's cap",
     "arrivals of several people in one turn",
     "notices folded",
     "rows forgotten",

@@ -29,7 +29,7 @@ impl Indexes {
     /// Each difference that is still there when it is looked at alone, in words.
     pub(super) async fn compare(mut self, store: &dyn Store) -> Result<Vec<String>> {
         let shared = [Index::Ready, Index::Due, Index::Outbox, Index::Relay, Index::Nodes];
-        let shared = shared.into_iter().chain([Index::Installations]);
+        let shared = shared.into_iter().chain([Index::Installations, Index::Places]);
         for index in shared.chain([Index::Expire]) {
             self.0.entry(index).or_default();
         }

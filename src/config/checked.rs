@@ -67,7 +67,7 @@ impl Checking<'_> {
         default
     }
 
-    fn whole32(
+    pub(super) fn whole32(
         &mut self,
         key: &str,
         given: Option<i64>,

@@ -152,6 +152,8 @@ pub struct WatchConfig {
     pub python: PathBuf,
     /// Between TERM and KILL.
     pub grace_ms: u64,
+    /// Scripts of one person that may run at the same time, in all sessions together.
+    pub live_per_person: u32,
     /// Where running scripts are kept.
     pub spool_dir: PathBuf,
 }

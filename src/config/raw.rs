@@ -147,6 +147,8 @@ pub(super) struct RawWatch {
     pub(super) python: Option<String>,
     /// Milliseconds between TERM and KILL.
     pub(super) grace_ms: Option<i64>,
+    /// Scripts of one person that may run at the same time, in all conversations together.
+    pub(super) live_per_person: Option<i64>,
     /// Where running scripts are kept. Relative to the data directory.
     pub(super) spool_dir: Option<String>,
 }

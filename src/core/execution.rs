@@ -255,6 +255,17 @@ pub struct LateFact {
     pub outcome: Outcome,
 }
 
+/// The call that starts an execution. With its session it names the execution before there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Start {
+    /// The turn.
+    pub turn: TurnNo,
+    /// The log entry that has the call.
+    pub entry: EntryNo,
+    /// Which call of that entry.
+    pub call: u32,
+}
+
 /// The record of one execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
@@ -312,4 +323,11 @@ pub struct Execution {
     /// The turn that started it was shared, so its completion is.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub shared: bool,
+}
+
+impl Execution {
+    /// The call that started it.
+    pub const fn start(&self) -> Start {
+        Start { turn: self.turn, entry: self.call.0, call: self.call.1 }
+    }
 }

@@ -97,6 +97,16 @@ pub const PEOPLE_UNREAD_MAX: usize = 256;
 pub const NOTICES_UNREAD_AND_LIVE_MAX: usize = 256;
 /// Live executions of a session.
 pub const LIVE_PER_SESSION_MAX: usize = 50;
+/// Executions of one person that are not over, in all sessions together.
+pub const LIVE_PER_OWNER_MAX: u32 = 20;
+/// The most that this may be configured to.
+pub const LIVE_PER_OWNER_CONFIGURED_MAX: u32 = 10_000;
+/// Places of one person that are read together.
+pub const PLACES_PER_PAGE: usize = 256;
+/// After so long somebody looks whether a place that was taken is needed.
+pub const PLACE_CHECKED_MS: u64 = 600_000;
+/// And then as often as this, while it is.
+pub const PLACE_CHECKED_AGAIN_MS: u64 = 3_600_000;
 /// Messages of people that one take moves into a turn.
 pub const TAKE_PEOPLE_MAX: usize = 16;
 /// Notices that one take moves into a turn.
@@ -407,18 +417,18 @@ const _: () = assert!(RESULT_BYTES_MAX * 2 < ROW_BYTES_MAX);
 // A notice may ride with a tool result in one row.
 const _: () = assert!((NOTICE_BYTES_MAX + TOOL_RESULT_BYTES_MAX) * 2 < ROW_BYTES_MAX);
 // A stop touches every unread arrival with an entry for each of people's, everything the turn
-// carries, and every live execution with its kill item, in one load.
+// carries, and every live execution with the items that end it, in one load.
 const _: () = assert!(
     PEOPLE_UNREAD_MAX * 2
         + NOTICES_UNREAD_AND_LIVE_MAX
         + CARRIED_PER_TURN_MAX
-        + LIVE_PER_SESSION_MAX * 2
+        + LIVE_PER_SESSION_MAX * 3
         < KEYS_PER_LOAD_MAX - 64
 );
 // A burial touches what the turn carries with its executions, and the turn's log.
 const _: () = assert!(CARRIED_PER_TURN_MAX * 2 + 512 < KEYS_PER_LOAD_MAX);
 const _: () = assert!(TAKE_PEOPLE_MAX + TAKE_NOTICES_MAX < CARRIED_PER_TURN_MAX);
-const _: () = assert!(START_MS_MAX > LEASE_MS);
+const _: () = assert!(START_MS_MAX > LEASE_MS && START_MS_MAX < PLACE_CHECKED_MS);
 const _: () = assert!(CODE_BYTES_MAX * 3 <= TOOL_ARGUMENTS_BYTES_MAX);
 const _: () = assert!(TOOL_ARGUMENTS_BYTES_MAX < ROW_BYTES_MAX);
 const _: () = assert!(DRAIN_IDLE_MS < DRAIN_MS);

@@ -186,7 +186,10 @@ impl FrontDesk {
             .into_iter()
             .filter_map(|member| match member.aggregate {
                 Aggregate::Session(session) => Some(session),
-                Aggregate::Installer | Aggregate::Installation(_) | Aggregate::Node(_) => None,
+                Aggregate::Installer
+                | Aggregate::Installation(_)
+                | Aggregate::Node(_)
+                | Aggregate::Owner(_) => None,
             })
             .collect();
         sessions.sort();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Engine, LedgerError, home, log};
-use crate::core::execution::{Address, CancelledBy, Execution, Kind, State};
-use crate::core::id::{EntryNo, ExecutionId, FileId, SessionId};
+use super::{Engine, LedgerError, home, log, owners};
+use crate::core::execution::{Address, CancelledBy, Execution, Kind, Start, State};
+use crate::core::id::{EntryNo, ExecutionId, FileId, Principal, SessionId};
 use crate::core::ledger::row::{Recent, RowType};
 use crate::core::ledger::session::{Behalf, Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
@@ -23,6 +23,8 @@ use crate::tools::{self, Action, StartScript, Tool, ToolError, file, silence, tr
 #[derive(Debug, Clone, Copy)]
 pub(super) struct At<'a> {
     pub(super) token: &'a Token,
+    /// Whose is what it starts.
+    pub(super) owner: &'a Principal,
     pub(super) entry: EntryNo,
     pub(super) call: u32,
     /// Where the turn's posts go.
@@ -72,6 +74,15 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
         Ok(Some(fault)) => return Err(trigger::syntax_error(&fault, &start.python)),
         Err(error) => return Err(trigger::not_launched(&error)),
     }
+    let start_of = Start { turn: at.token.turn, entry: at.entry, call: at.call };
+    match owners::reserve(engine, at.owner, &at.token.session, start_of).await {
+        Ok(()) => {}
+        Err(LedgerError::Refused(Refusal::Cap { limit, .. })) => {
+            return Err(crowded(engine, at, limit).await);
+        }
+        Err(LedgerError::Refused(refusal)) => return Err(trigger::refused(&refusal)),
+        Err(error) => return Err(away(&error)),
+    }
     let register = Register {
         token: at.token.clone(),
         call: (at.entry, at.call),
@@ -88,7 +99,11 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
     };
     let registered = match engine.ledger.run(&register).await {
         Ok(registered) => registered,
-        Err(LedgerError::Refused(refusal)) => return Err(trigger::refused(&refusal)),
+        Err(LedgerError::Refused(refusal)) => {
+            owners::release(engine, at.owner, &at.token.session, start_of).await;
+            return Err(trigger::refused(&refusal));
+        }
+        // It may be registered all the same, so its place is looked at when its time comes.
         Err(error) => return Err(away(&error)),
     };
     // A repeat is answered from its start key; whether it was launched, its home knows.
@@ -101,8 +116,19 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
             grace_ms: engine.settings.grace_ms,
         };
         home::launch(engine, launch);
+    } else {
+        owners::release(engine, at.owner, &at.token.session, start_of).await;
     }
     Ok((trigger::started(&registered.id, &start.name), None))
+}
+
+/// Everything that this person may have running is taken. What runs in other conversations is only
+/// counted: who reads along here need not read there.
+async fn crowded(engine: &Engine, at: At<'_>, limit: usize) -> ToolError {
+    match owners::live_here(engine, at.owner, &at.token.session).await {
+        Ok(here) => trigger::crowded(limit, &here),
+        Err(error) => unread(&error),
+    }
 }
 
 /// Another request with the same start key is a conflict.

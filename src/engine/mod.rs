@@ -12,6 +12,7 @@ mod lanes;
 mod log;
 mod nodes;
 mod outbox;
+mod owners;
 mod recovery;
 mod sweep;
 mod turn_task;
@@ -98,6 +99,8 @@ pub struct Settings {
     pub agents: Agents,
     /// Between TERM and KILL.
     pub grace_ms: u64,
+    /// Executions of one person that are not over, over all sessions.
+    pub live_per_owner: u32,
     /// Turns that run at the same time.
     pub turns_max: usize,
 }
@@ -196,6 +199,7 @@ impl Engine {
         outbox::start(self);
         home::start(self);
         sweep::start(self);
+        owners::start(self);
         nodes::start(self);
         Ok(restored)
     }

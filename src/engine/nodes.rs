@@ -206,7 +206,10 @@ impl Node {
             .into_iter()
             .filter_map(|member| match member.aggregate {
                 Aggregate::Node(boot) => Some((boot, Timestamp::from_ms(member.score))),
-                Aggregate::Session(_) | Aggregate::Installer | Aggregate::Installation(_) => None,
+                Aggregate::Session(_)
+                | Aggregate::Installer
+                | Aggregate::Installation(_)
+                | Aggregate::Owner(_) => None,
             })
             .filter(|(boot, _)| *boot != own)
             .collect();

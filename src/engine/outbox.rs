@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Engine, LedgerError, nodes, watcher};
-use crate::core::execution::{Address, Execution, Home, PostSort};
-use crate::core::id::{ExecutionId, ItemId, LeaseId, SessionId, SpoolId, TurnNo};
+use super::{Engine, LedgerError, nodes, owners, watcher};
+use crate::core::execution::{Address, Execution, Home, PostSort, Start};
+use crate::core::id::{ExecutionId, ItemId, LeaseId, Principal, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::row::{Errand, Item, ItemState, RowType, Surface, Turn};
 use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry, first_post_of};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
@@ -120,7 +120,7 @@ impl Elsewhere {
                 Place::Address(address.clone())
             }
             Errand::Kill { spool: Some(spool), .. } => Place::Spool(spool.clone()),
-            Errand::Kill { spool: None, .. } => return None,
+            Errand::Kill { spool: None, .. } | Errand::Free { .. } => return None,
         };
         Some(Self { place, until: item.created_at.plus_ms(POST_MS_MAX) })
     }
@@ -187,6 +187,7 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
             show(engine, session, &item, (address, execution, of.as_ref())).await
         }
         Errand::Kill { execution, spool } => kill(engine, session, execution, spool.as_ref()).await,
+        Errand::Free { owner, start } => free(engine, session, owner, *start).await,
     };
     let (session, item_id) = (session.clone(), id.clone());
     match done {
@@ -321,6 +322,22 @@ async fn kill(
             Err(ChannelError::Retry { what, after_ms: BACKOFF_MS_MAX })
         }
         None => Ok("it died with its process".into()),
+    }
+}
+
+/// The place of what is over goes back to its owner.
+async fn free(
+    engine: &Engine,
+    session: &SessionId,
+    owner: &Principal,
+    start: Start,
+) -> Result<String, ChannelError> {
+    failpoint!("free.before");
+    let freed = owners::free(engine, owner, session, start).await;
+    failpoint!("free.after");
+    match freed {
+        Ok(()) => Ok("free".into()),
+        Err(error) => Err(ChannelError::Retry { what: error.to_string(), after_ms: 0 }),
     }
 }
 

@@ -67,8 +67,8 @@ async fn gone(
 async fn forget(engine: &Arc<Engine>, member: &Member) {
     let forgotten = match &member.aggregate {
         Aggregate::Session(session) => forget_row(engine, session, &member.key).await,
-        // An installation is remembered.
-        Aggregate::Installer | Aggregate::Installation(_) => Ok(()),
+        // An installation is remembered; a place goes when it is given back.
+        Aggregate::Installer | Aggregate::Installation(_) | Aggregate::Owner(_) => Ok(()),
         Aggregate::Node(boot) => {
             engine.ledger.run(&ForgetNode { boot: boot.clone() }).await.map(|_| ())
         }

@@ -283,12 +283,14 @@ impl Task<'_> {
     /// get on, or both wait for each other; and what it breaks does not break the turn.
     fn run_tool(&self, entry: EntryNo, no: u32, call: Call) -> BoxFuture<'static, Input> {
         let (engine, token) = (Arc::clone(self.engine), self.token.clone());
+        let owner = self.turn.principal.clone();
         let declared = Arc::clone(&self.declared);
         let channel = self.engine.channel(&self.turn.address.surface);
         let shown = channel.is_some_and(|channel| channel.shows());
         let address = self.turn.address.clone();
         let run = async move {
-            let at = effects::At { token: &token, entry, call: no, address: &address, shown };
+            let (token, owner, address) = (&token, &owner, &address);
+            let at = effects::At { token, owner, entry, call: no, address, shown };
             effects::run(&engine, at, &declared, call).await
         };
         let task = AbortOnDropHandle::new(self.engine.tasks.spawn(run));

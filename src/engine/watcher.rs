@@ -174,7 +174,8 @@ fn swept_at(engine: &Engine, index: &Index) -> Timestamp {
         | Index::Outbox
         | Index::Relay
         | Index::Nodes
-        | Index::Installations => SWEEP_MS,
+        | Index::Installations
+        | Index::Places => SWEEP_MS,
     };
     engine.ports.clock.now().plus_ms(again_ms)
 }

@@ -8,11 +8,12 @@ use super::check::{Line, Script, Supersedes, Told, Whole};
 use super::error::{Code, ToolError};
 use super::shape::{Field, Shape};
 use super::{Action, AfterCrash, Rule, StartScript, Tool};
+use crate::core::execution::Execution;
 use crate::core::id::ExecutionId;
 use crate::core::ledger::Refusal;
 use crate::core::limits::{
-    CODE_BYTES_MAX, ECHO_CHARS_MAX, NAME_CHARS_MAX, OUTPUT_BYTES_MAX, TIMEOUT_SECONDS_MAX,
-    TIMEOUT_SECONDS_MIN,
+    CODE_BYTES_MAX, ECHO_CHARS_MAX, NAME_CHARS_MAX, NAMES_IN_ERROR_MAX, OUTPUT_BYTES_MAX,
+    TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN,
 };
 use crate::core::message::ToolSpec;
 use crate::ports::{LaunchError, SyntaxFault};
@@ -189,7 +190,7 @@ pub fn refused(refusal: &Refusal) -> ToolError {
         )
         .of("key")
         .with("owner", owner.as_str()),
-        Refusal::Conflict => not_started(&refusal.to_string()),
+        Refusal::Void | Refusal::Conflict => not_started(&refusal.to_string()),
         Refusal::Fenced
         | Refusal::Buried
         | Refusal::Busy(_)
@@ -204,6 +205,29 @@ pub fn refused(refusal: &Refusal) -> ToolError {
         | Refusal::Alive
         | Refusal::Unnamed(_) => not_started(&refusal.to_string()).later(),
     }
+}
+
+/// So many executions of the person are live, these of them in this session.
+pub fn crowded(limit: usize, here: &[Execution]) -> ToolError {
+    let listed = here.iter().take(NAMES_IN_ERROR_MAX);
+    let listed: Vec<Value> =
+        listed.map(|one| json!({ "execution_id": one.id, "name": one.name })).collect();
+    ToolError::new(
+        Code::LimitReached,
+        format!(
+            "nothing was started: {limit} executions of this person are live, over all their \
+             conversations, and more are not allowed; {} of them in this one",
+            here.len()
+        ),
+        format!(
+            "End what is not needed here with {} and call again once it has ended, or end your \
+             turn and tell the person that one of theirs has to end first.",
+            super::watch::CANCEL
+        ),
+    )
+    .later()
+    .with("limit", limit)
+    .with("running_here", listed)
 }
 
 /// The launcher could not start it, or not compile it; nothing runs.

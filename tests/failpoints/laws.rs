@@ -63,7 +63,7 @@ impl Books {
             // What is forgotten leaves the name of its aggregate.
             match aggregate {
                 Aggregate::Session(_) => books.sessions += usize::from(count > 0),
-                Aggregate::Installer | Aggregate::Installation(_) => {}
+                Aggregate::Installer | Aggregate::Installation(_) | Aggregate::Owner(_) => {}
                 Aggregate::Node(_) => books.nodes += usize::from(count > 0),
             }
         }

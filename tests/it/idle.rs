@@ -12,7 +12,7 @@ use dogwatch::core::execution::Address;
 use dogwatch::core::id::{BootId, DedupeKey, Principal, SessionId};
 use dogwatch::core::ledger::session::Allowance;
 use dogwatch::core::ledger::{Aggregate, Change, Index, Key, Row};
-use dogwatch::core::limits::{SETTLE_MS, SWEEP_MS};
+use dogwatch::core::limits::{LIVE_PER_OWNER_MAX, SETTLE_MS, SWEEP_MS};
 use dogwatch::core::message::{Answer, Delta, ModelError, Request};
 use dogwatch::core::redact::Redactor;
 use dogwatch::core::time::Timestamp;
@@ -152,8 +152,14 @@ impl Bot {
             allowance: Allowance::default(),
         };
         let boot = BootId::new("boot").unwrap();
-        let settings =
-            Settings { boot, sole: true, agents: agent.into(), grace_ms: 1_000, turns_max: 4 };
+        let settings = Settings {
+            boot,
+            sole: true,
+            agents: agent.into(),
+            grace_ms: 1_000,
+            live_per_owner: LIVE_PER_OWNER_MAX,
+            turns_max: 4,
+        };
         let engine = Engine::new(settings, ports);
         engine.start().await.unwrap();
         Self { clock, store, model, engine, watch, _place: place }

@@ -3,15 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dogwatch::core::execution::Execution;
 use dogwatch::core::id::{BootId, Seq, SessionId};
 use dogwatch::core::ledger::audit::{Snapshot, audit};
-use dogwatch::core::ledger::row::{Beat, RowType};
+use dogwatch::core::ledger::row::{Beat, Live, Place, RowType};
 use dogwatch::core::ledger::session::Token;
-use dogwatch::core::ledger::{Aggregate, Change, Index, Key, Row, index_of};
+use dogwatch::core::ledger::{Aggregate, Change, Index, Key, Row, index_of, owner};
 use dogwatch::core::limits::LEASE_MS;
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::Member;
 
+use super::places::PLACES_MAX;
 use super::reach::Reach;
 use super::seen::{Apply, Seen};
 
@@ -140,8 +142,10 @@ impl History {
         }
         self.check_index(&aggregate, &moves);
         let Some(session) = aggregate.session() else {
+            self.check_owner(&aggregate, &moves);
             return self.check_node(&aggregate, &moves, by);
         };
+        self.check_places(session);
         let rows = self.rows.get(&aggregate).unwrap();
         let balance = audit(rows);
         assert!(balance.is_even(), "{session} after {}: {balance:#?}", by.operation);
@@ -160,6 +164,32 @@ impl History {
             let have = self.scores.get(&(aggregate.clone(), key.clone()));
             let have: Vec<_> = have.into_iter().flatten().map(|(i, s)| (i.clone(), *s)).collect();
             assert_eq!(have, want, "the index entries of {key} are not those of its row");
+        }
+    }
+
+    /// What is live has a place.
+    fn check_places(&self, session: &SessionId) {
+        let aggregate = Aggregate::Session(session.clone());
+        let live = self.row::<Live>(&aggregate, &Key::live()).unwrap_or_default();
+        for id in live.0 {
+            let execution: Execution = self.row(&aggregate, &Key::execution(&id)).unwrap();
+            let key = Key::place(session, &execution.start());
+            let of = Aggregate::Owner(execution.owner);
+            assert!(self.row::<Place>(&of, &key).is_some(), "{id} of {session} has no place");
+        }
+    }
+
+    /// Places are counted, never more than the cap, and none is given back under live work.
+    fn check_owner(&self, aggregate: &Aggregate, moves: &[Move]) {
+        let Aggregate::Owner(_) = aggregate else { return };
+        let rows = self.snapshot(aggregate);
+        assert_eq!(owner::audit(&rows), Vec::<String>::new(), "{aggregate}");
+        let places = rows.values().filter_map(Place::of).count();
+        assert!(places <= PLACES_MAX as usize, "{aggregate} has {places} places");
+        for (before, after) in moves.iter().filter_map(Move::of::<Place>) {
+            if after.is_none() {
+                self.check_places(&before.unwrap().session);
+            }
         }
     }
 

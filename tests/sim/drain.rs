@@ -42,6 +42,7 @@ impl World {
                 break;
             }
         }
+        self.settle_places();
         for session in self.sessions.clone() {
             self.final_checks(&session);
         }
@@ -180,8 +181,8 @@ impl World {
                         let forget = Forget { session, keys: vec![member.key] };
                         done += self.run(node, &forget).unwrap();
                     }
-                    // None is told of in the simulator.
-                    Aggregate::Installer | Aggregate::Installation(_) => {}
+                    // None is told of in the simulator; places have no retention.
+                    Aggregate::Installer | Aggregate::Installation(_) | Aggregate::Owner(_) => {}
                     Aggregate::Node(boot) => {
                         let boot = boot.clone();
                         done += usize::from(self.run(node, &ForgetNode { boot }).unwrap());

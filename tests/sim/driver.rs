@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use dogwatch::core::budget::{ChainLeft, Limits};
-use dogwatch::core::execution::{Kind, Notify, State};
+use dogwatch::core::execution::{Kind, Notify, Start, State};
 use dogwatch::core::id::{BootId, ExecutionId, Nonce, SupersessionKey};
 use dogwatch::core::ledger::Operation;
 use dogwatch::core::ledger::row::{Chain, Turn as TurnRow};
@@ -270,7 +270,22 @@ impl Driver {
             boot: self.boot.clone(),
             shown: n.is_multiple_of(3),
         };
-        let registered = self.run(world, &register)?;
+        let place = (
+            self.row.principal.clone(),
+            self.token.session.clone(),
+            Start { turn: self.token.turn, entry, call: no },
+        );
+        world.reserve(self.node, &place)?;
+        let registered = self.run(world, &register);
+        let unneeded = match &registered {
+            Ok(registered) => !registered.fresh,
+            Err(Ran::Refused(_)) => true,
+            Err(Ran::Lost) => false,
+        };
+        if unneeded {
+            world.settle_place(self.node, &place);
+        }
+        let registered = registered?;
         if registered.fresh && world.boot(self.node) == self.boot {
             world.launch(self.node, &self.token.session, &registered.id);
         }

@@ -127,6 +127,8 @@ impl Step<'_> {
         }
         let killed = self.moves.iter().any(|m| m.key.as_str() == format!("m/kill/{}", after.id));
         let reported = self.by.operation == "Complete";
+        let freed = self.moves.iter().any(|m| m.key.as_str() == format!("m/free/{}", after.id));
+        assert!(freed, "the place of {} is never given back", after.id);
         assert!(killed || reported, "{} may run on", after.id);
     }
 

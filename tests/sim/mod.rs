@@ -12,6 +12,7 @@ mod gate;
 mod nodes;
 mod outbox;
 mod people;
+mod places;
 mod reach;
 mod rng;
 mod seen;

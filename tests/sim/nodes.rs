@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dogwatch::core::execution::{Home, Outcome, Status};
 use dogwatch::core::id::{BootId, ExecutionId, SessionId, SpoolId};
 use dogwatch::core::ledger::node::{Beat, Bury};
-use dogwatch::core::ledger::row::Beat as BeatRow;
+use dogwatch::core::ledger::row::{Beat as BeatRow, Place};
 use dogwatch::core::ledger::session::{Adopt, HomeLost, Overdue};
 use dogwatch::core::ledger::{Aggregate, Index, Key, Refusal};
 use dogwatch::core::limits::LEASE_MS;
@@ -239,6 +239,18 @@ impl World {
             let (session, id) = work_of(&member);
             self.count("a wish heard by its home");
             self.end_process(&session, &id);
+        }
+    }
+
+    /// Looks at places whose time has come.
+    pub(super) fn look_at_places(&mut self) {
+        let Some(node) = self.up() else { return };
+        for member in self.members(&Index::Places, self.now().as_ms()) {
+            let Aggregate::Owner(owner) = member.aggregate.clone() else { panic!("{member:?}") };
+            let place: Option<Place> = self.history.row(&member.aggregate, &member.key);
+            if let Some(place) = place {
+                self.settle_place(node, &(owner, place.session, place.start));
+            }
         }
     }
 

@@ -35,6 +35,9 @@ impl World {
         };
         if let Ok(Leased::Item(leased)) = self.run(node, &operation) {
             self.kill_process(&session, &leased);
+            if !self.free_place(node, &session, &leased) {
+                return;
+            }
             self.deliveries.push((session, item, lease));
         }
     }

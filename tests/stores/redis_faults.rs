@@ -126,7 +126,7 @@ fn worlds_behind_faults(seeds: std::ops::Range<u64>, sole: bool) {
 
 #[test]
 fn worlds_of_several_nodes_behind_a_network_that_fails() {
-    worlds_behind_faults(40_000..40_006, false);
+    worlds_behind_faults(40_000..40_010, false);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dogwatch::core::arrival::{Arrival, Body as Arrived, Standing};
 use dogwatch::core::execution::{
     Address, CancelledBy, Execution, Exit, Fate, Home, HumanReceipt, Kind, LateFact, ModelReceipt,
-    Notify, Outcome, PostSort, State, Status,
+    Notify, Outcome, PostSort, Start, State, Status,
 };
 use dogwatch::core::id::{
     BootId, ClaimId, ExecutionId, ItemId, LeaseId, Nonce, PressId, Principal, SessionId, SpoolId,
@@ -17,7 +17,7 @@ use dogwatch::core::installation::{
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Early, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live,
-    Recent, StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
+    Place, Places, Recent, StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
 use dogwatch::core::time::Timestamp;
@@ -53,6 +53,7 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("tails", Row::Tails(Tails(BTreeMap::from([("console/main".into(), id!(ItemId, "p/1"))])))),
         ("summary", Row::Summary(Summary { upto: 7, text: "Ärger „…“ \u{1f415}".into() })),
         ("start_key", Row::StartKey(start_key())),
+        ("start_key_void", Row::StartKey(StartKey { execution: None, ..start_key() })),
         ("holder", Row::Holder(Holder { execution: id!(ExecutionId, "1"), at: at(1) })),
         ("dedupe", Row::Dedupe(Dedupe { seq: 3, at: at(2), early: None })),
         ("dedupe_early", Row::Dedupe(early())),
@@ -62,6 +63,8 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
         ("installation_gone", Row::Installation(gone())),
         ("installation_granted", Row::Installation(granted())),
         ("invitations", Row::Invitations(invitations())),
+        ("places", Row::Places(Places { taken: 2 })),
+        ("place", Row::Place(place())),
     ];
     all.extend(arrivals());
     all.extend(turns());
@@ -127,7 +130,12 @@ fn notice() -> Unread {
 }
 
 fn start_key() -> StartKey {
-    StartKey { execution: id!(ExecutionId, "1"), request: "9f86d081".into(), at: at(3) }
+    StartKey { execution: Some(id!(ExecutionId, "1")), request: "9f86d081".into(), at: at(3) }
+}
+
+fn place() -> Place {
+    let start = Start { turn: 4, entry: 21, call: 1 };
+    Place { session: id!(SessionId, "console/main"), start, at: at(4), check_at: at(600_004) }
 }
 
 fn chain() -> Chain {
@@ -426,6 +434,7 @@ fn items() -> Vec<(&'static str, Row)> {
     };
     let post = |sort| Errand::Post { address: address(), text: "done".into(), sort };
     let kill = |spool| Errand::Kill { execution: id!(ExecutionId, "1"), spool };
+    let free = Errand::Free { owner: lena(), start: place().start };
     let show = |of| Errand::Show { address: address(), execution: id!(ExecutionId, "1"), of };
     let leased = ItemState::Leased {
         lease: id!(LeaseId, "01LEASE"),
@@ -439,6 +448,7 @@ fn items() -> Vec<(&'static str, Row)> {
         ("item_failure", item(post(PostSort::Failure), ItemState::Dead("48 hours".into()))),
         ("item_kill", item(kill(Some(id!(SpoolId, "01SPOOL"))), ItemState::Pending)),
         ("item_kill_process", item(kill(None), ItemState::Pending)),
+        ("item_free", item(free, ItemState::Pending)),
         ("item_show", item(show(None), ItemState::Done("slack:C2/1700000000.000200".into()))),
         ("item_finish", item(show(Some(id!(ItemId, "show/1"))), ItemState::Pending)),
     ]

@@ -54,6 +54,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) allowance: Allowance,
     pub(crate) grace_ms: u64,
+    /// Of one person.
+    pub(crate) live_per_owner: u32,
     pub(crate) timing: Timing,
     pub(crate) python: PathBuf,
     /// What is run as a shim.
@@ -80,6 +82,7 @@ impl Default for Setup {
             limits: Limits::default(),
             allowance: Allowance::default(),
             grace_ms: 300,
+            live_per_owner: dogwatch::core::limits::LIVE_PER_OWNER_MAX,
             timing: Timing::default(),
             python: "/usr/bin/python3".into(),
             program: env!("CARGO_BIN_EXE_dogwatch").into(),
@@ -293,6 +296,7 @@ impl Bot {
             sole: self.setup.shared.is_none(),
             agents: agent.into(),
             grace_ms: self.setup.grace_ms,
+            live_per_owner: self.setup.live_per_owner,
             turns_max: 64,
         };
         Engine::new(settings, ports)

@@ -21,7 +21,7 @@ use dogwatch::core::ledger::audit::{Balance, Snapshot};
 use dogwatch::core::ledger::row::RowType;
 use dogwatch::core::ledger::session::Allowance;
 use dogwatch::core::ledger::{Aggregate, Change, Index, Key, Row};
-use dogwatch::core::limits::RENEW_MS;
+use dogwatch::core::limits::{LIVE_PER_OWNER_MAX, RENEW_MS};
 use dogwatch::core::message::{Answer, Delta, Message, ModelError, Request};
 use dogwatch::core::redact::Redactor;
 use dogwatch::core::time::Timestamp;
@@ -419,8 +419,14 @@ impl Cluster {
             allowance: Allowance::default(),
         };
         let boot = BootId::new(dogwatch::ports::Ids::fresh(&UlidIds)).unwrap();
-        let settings =
-            Settings { boot, sole: false, agents: agent.into(), grace_ms: 1_000, turns_max: 64 };
+        let settings = Settings {
+            boot,
+            sole: false,
+            agents: agent.into(),
+            grace_ms: 1_000,
+            live_per_owner: LIVE_PER_OWNER_MAX,
+            turns_max: 64,
+        };
         let engine = Engine::new(settings, ports);
         exits.bind(&engine);
         let sink: Arc<dyn ExitSink> = exits;

@@ -10,9 +10,25 @@ use dogwatch::core::ledger::{Aggregate, Key};
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::ports::Store;
 
-use super::bot::{Bot, session};
+use super::bot::{Bot, principal, session};
 
 impl Bot {
+    /// Waits until the person of these tests has no place taken.
+    pub(crate) async fn until_no_place_is_taken(&self) {
+        let mut applies = self.hand.applies();
+        let aggregate = Aggregate::Owner(principal());
+        let seen = async {
+            loop {
+                applies.mark_unchanged();
+                if snapshot(self.store_now(), &aggregate).await.is_empty() {
+                    return;
+                }
+                applies.changed().await.unwrap();
+            }
+        };
+        self.wait("no place is taken", seen).await;
+    }
+
     /// All rows of a chat.
     pub(crate) async fn rows(&self, chat: &str) -> Snapshot {
         snapshot(self.store_now(), &Aggregate::Session(session(chat))).await
@@ -39,7 +55,7 @@ impl Bot {
         notices.map(|notice| notice.text).collect()
     }
 
-    /// Waits until something holds of the outbox of a session; its items.
+    /// Waits until something holds of the posts in the outbox of a session.
     pub(crate) async fn outbox_when(
         &self,
         session: &SessionId,
@@ -51,7 +67,9 @@ impl Bot {
             loop {
                 applies.mark_unchanged();
                 let rows = snapshot(self.store_now(), &aggregate).await;
-                let items: Vec<Item> = rows.values().filter_map(Item::of).cloned().collect();
+                let items = rows.values().filter_map(Item::of);
+                let posts = items.filter(|item| item.errand.line().is_some());
+                let items: Vec<Item> = posts.cloned().collect();
                 if is(&items) {
                     return items;
                 }

@@ -152,6 +152,8 @@ fn of_row(before: Option<&Row>, after: &Row, opened: Option<Timestamp>, facts: &
             | Row::Beat(_)
             | Row::Installation(_)
             | Row::Invitations(_)
+            | Row::Places(_)
+            | Row::Place(_)
             | Row::Arrival(_)
             | Row::Turn(_)
             | Row::Execution(_)

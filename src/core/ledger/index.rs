@@ -32,6 +32,8 @@ pub enum Index {
     Nodes,
     /// Installations with which something is to be done, by when.
     Installations,
+    /// Places of owners to be looked at, by when.
+    Places,
 }
 
 impl fmt::Display for Index {
@@ -48,6 +50,7 @@ impl fmt::Display for Index {
             Self::Expire => f.write_str("expire"),
             Self::Nodes => f.write_str("nodes"),
             Self::Installations => f.write_str("installations"),
+            Self::Places => f.write_str("places"),
         }
     }
 }
@@ -63,6 +66,7 @@ impl Index {
             "expire" => Self::Expire,
             "nodes" => Self::Nodes,
             "installations" => Self::Installations,
+            "places" => Self::Places,
             _ => {
                 let (list, home) = text.split_once('/')?;
                 let home = match home.split_once('/')? {
@@ -104,13 +108,15 @@ pub fn index_of(_key: &Key, row: &Row) -> Vec<(Index, u64)> {
             let due = installation.due_at();
             due.map(|at| (Index::Installations, at.as_ms())).into_iter().collect()
         }
+        Row::Place(place) => vec![(Index::Places, place.check_at.as_ms())],
         Row::Inbox(_)
         | Row::Live(_)
         | Row::Recent(_)
         | Row::Tails(_)
         | Row::Summary(_)
         | Row::Entry(_)
-        | Row::Invitations(_) => vec![],
+        | Row::Invitations(_)
+        | Row::Places(_) => vec![],
     }
 }
 
@@ -139,7 +145,7 @@ fn of_execution(execution: &Execution) -> Vec<(Index, u64)> {
 fn of_item(item: &Item) -> Vec<(Index, u64)> {
     let index = match item.errand {
         Errand::Post { .. } | Errand::Show { .. } => Index::Outbox,
-        Errand::Kill { .. } => Index::Relay,
+        Errand::Kill { .. } | Errand::Free { .. } => Index::Relay,
     };
     match (&item.state, item.at) {
         (ItemState::Pending | ItemState::Leased { .. }, Some(at)) => vec![(index, at.as_ms())],

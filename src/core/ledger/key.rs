@@ -6,9 +6,10 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smol_str::{SmolStr, format_smolstr};
 
+use crate::core::execution::Start;
 use crate::core::id::{
-    BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, InstallationId, ItemId, Seq, SessionId,
-    SupersessionKey, TurnNo,
+    BootId, ChainNo, DedupeKey, EntryNo, ExecutionId, InstallationId, ItemId, Principal, Seq,
+    SessionId, SupersessionKey, TurnNo,
 };
 
 /// A set of rows under one revision; it changes alone.
@@ -21,6 +22,8 @@ pub enum Aggregate {
     Installer,
     /// One running process.
     Node(BootId),
+    /// What one person may have running, over all sessions.
+    Owner(Principal),
     /// One conversation lane.
     Session(SessionId),
 }
@@ -30,7 +33,7 @@ impl Aggregate {
     pub const fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(id) => Some(id),
-            Self::Installer | Self::Installation(_) | Self::Node(_) => None,
+            Self::Installer | Self::Installation(_) | Self::Node(_) | Self::Owner(_) => None,
         }
     }
 
@@ -40,6 +43,7 @@ impl Aggregate {
             ("installer", "ways") => Some(Self::Installer),
             ("installation", rest) => InstallationId::new(rest).ok().map(Self::Installation),
             ("node", rest) => BootId::new(rest).ok().map(Self::Node),
+            ("owner", rest) => Principal::new(rest).ok().map(Self::Owner),
             ("session", rest) => SessionId::new(rest).ok().map(Self::Session),
             _ => None,
         }
@@ -52,6 +56,7 @@ impl fmt::Display for Aggregate {
             Self::Installer => f.write_str("installer/ways"),
             Self::Installation(id) => write!(f, "installation/{id}"),
             Self::Node(id) => write!(f, "node/{id}"),
+            Self::Owner(id) => write!(f, "owner/{id}"),
             Self::Session(id) => write!(f, "session/{id}"),
         }
     }
@@ -61,6 +66,9 @@ impl fmt::Display for Aggregate {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(pub String);
+
+/// What the names of places begin with.
+const PLACE: &str = "p/";
 
 /// The name of a row in its aggregate. Numbers are padded, so text order is number order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,6 +139,22 @@ impl Key {
     /// The one row of a node.
     pub fn beat() -> Self {
         Self(SmolStr::new_static("n"))
+    }
+
+    /// How many places an owner has taken.
+    pub fn places() -> Self {
+        Self(SmolStr::new_static("c"))
+    }
+
+    /// A place of an owner: for what this call in this session starts.
+    pub fn place(session: &SessionId, start: &Start) -> Self {
+        let Start { turn, entry, call } = start;
+        Self(format_smolstr!("{PLACE}{session}#{turn:012}.{entry:012}.{call:04}"))
+    }
+
+    /// Before every place of an owner, and after everything else.
+    pub fn before_places() -> Self {
+        Self(SmolStr::new_static(PLACE))
     }
 
     /// The one row of an installation.

@@ -13,6 +13,7 @@ pub mod session;
 pub mod audit;
 pub mod installation;
 pub mod node;
+pub mod owner;
 
 pub use fact::Fact;
 pub use index::{Index, index_of};

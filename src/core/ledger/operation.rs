@@ -33,6 +33,8 @@ impl Class {
     pub const ADMITS: Self = Self { durable: true, admits: true };
     /// Finishes accepted work; on disk.
     pub const FINISHES: Self = Self { durable: true, admits: false };
+    /// Makes room for new work; may be lost with the process, and then that work is too.
+    pub const RESERVES: Self = Self { durable: false, admits: true };
     /// May be lost with the process: it is found again or done again.
     pub const HINT: Self = Self { durable: false, admits: false };
 }
@@ -69,6 +71,9 @@ pub enum Refusal {
         /// Its size.
         limit: usize,
     },
+    /// What this call would start was given up while nobody had registered it.
+    #[error("its place was given up")]
+    Void,
     /// The same key, another request.
     #[error("the same start key was used for another request")]
     Conflict,

@@ -7,10 +7,10 @@ use std::ops::Not;
 use serde::{Deserialize, Serialize};
 
 use crate::core::arrival::Arrival;
-use crate::core::execution::{Address, Execution, PostSort};
+use crate::core::execution::{Address, Execution, PostSort, Start};
 use crate::core::id::{
     BootId, ChainNo, ClaimId, EntryNo, ExecutionId, Fence, Generation, ItemId, LeaseId, Principal,
-    Seq, SpoolId, StopId, TurnNo,
+    Seq, SessionId, SpoolId, StopId, TurnNo,
 };
 use crate::core::installation::{Installation, Invitations};
 use crate::core::time::Timestamp;
@@ -292,6 +292,13 @@ pub enum Errand {
         /// In which spool; `None` where it lived in a process.
         spool: Option<SpoolId>,
     },
+    /// Give the place of an execution that is over back to its owner.
+    Free {
+        /// Whose.
+        owner: Principal,
+        /// The call that started it, in this session.
+        start: Start,
+    },
 }
 
 impl Errand {
@@ -302,7 +309,7 @@ impl Errand {
         match self {
             Self::Post { address, .. } => Some(post_line(address)),
             Self::Show { address, execution, .. } => Some(show_line(address, execution)),
-            Self::Kill { .. } => None,
+            Self::Kill { .. } | Self::Free { .. } => None,
         }
     }
 }
@@ -366,8 +373,8 @@ pub struct Item {
 /// The answer that a start key gives for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartKey {
-    /// The execution.
-    pub execution: ExecutionId,
+    /// The execution; `None` where its place was given up before there was one, so there is none.
+    pub execution: Option<ExecutionId>,
     /// A hash of the request, so that another request with the same key is a conflict.
     pub request: String,
     /// When it was written.
@@ -415,6 +422,26 @@ pub struct Beat {
     pub at: Timestamp,
     /// When it was buried. Final.
     pub buried_at: Option<Timestamp>,
+}
+
+/// How many places an owner has taken; no row where that is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Places {
+    /// Rows of places.
+    pub taken: u32,
+}
+
+/// A place under an owner's cap, taken before there is an execution that needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Where it runs.
+    pub session: SessionId,
+    /// The call that starts it.
+    pub start: Start,
+    /// When it was taken.
+    pub at: Timestamp,
+    /// When somebody looks whether it is still needed.
+    pub check_at: Timestamp,
 }
 
 macro_rules! rows {
@@ -473,4 +500,6 @@ rows! {
     Beat(Beat),
     Installation(Installation),
     Invitations(Invitations),
+    Places(Places),
+    Place(Place),
 }

@@ -5,8 +5,10 @@ use dogwatch::core::execution::PostSort;
 use dogwatch::core::ledger::session::Allowance;
 use dogwatch::core::policy::Role;
 
+use super::main_job::waits;
 use crate::support::bot::{Bot, Setup};
 use crate::support::fake_llm::Reply;
+use crate::support::process::said;
 use crate::support::wire::{prompt, results, tools, trigger};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,5 +108,39 @@ async fn a_chain_may_start_only_so_many() {
     assert_eq!(given[2]["error"]["code"], "limit_reached", "{}", given[2]);
     bot.until("their ends", |view| view.live.is_empty()).await;
     bot.quiet().await;
+    assert_eq!(bot.finish().await.registered, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_person_may_have_running_counts_over_all_chats_and_is_given_back() {
+    let bot = Bot::with(Setup { live_per_owner: 1, ..Setup::default() }).await;
+    let (on, again) = (bot.fifo("on"), bot.fifo("again"));
+    bot.llm.will(trigger("Watch the first", &waits(&on, "print('over')"), 60));
+    bot.llm.will(Reply::text("It runs."));
+    bot.say("watch the first").await;
+    bot.posts(1).await;
+    // In another chat there is no place, and nothing is told of what runs in the first.
+    bot.llm.will(trigger("Watch the second", "print('never')", 60));
+    bot.llm.will(Reply::text("There is no place."));
+    bot.say_in("other", "watch the second").await;
+    bot.posts(2).await;
+    let refused = results(&bot.asked(4).await[3])[0].clone();
+    assert_eq!(refused["error"]["code"], "limit_reached", "{refused}");
+    assert_eq!(refused["error"]["limit"], 1, "{refused}");
+    assert_eq!(refused["error"]["running_here"], serde_json::json!([]), "{refused}");
+    assert!(!refused.to_string().contains("the first"), "{refused}");
+    // The end of the first gives its place back.
+    bot.llm.will(Reply::text("The first is over."));
+    said(&on).await;
+    bot.posts(3).await;
+    bot.until_no_place_is_taken().await;
+    bot.llm.will(trigger("Watch the third", &waits(&again, "print('over')"), 60));
+    bot.llm.will(Reply::text("The third runs."));
+    bot.say_in("other", "watch the third").await;
+    bot.posts(4).await;
+    bot.llm.will(Reply::text("The third is over."));
+    said(&again).await;
+    bot.posts(5).await;
+    bot.until_no_place_is_taken().await;
     assert_eq!(bot.finish().await.registered, 2);
 }

@@ -32,7 +32,8 @@ pub(super) fn needs(have: &Working, id: &ExecutionId) -> Vec<Key> {
     let Some(execution) = have.get::<Execution>(&key) else { return keys };
     keys.push(Key::arrival(have.head().arrivals + 1));
     keys.push(Key::chain(execution.chain));
-    let ids = [name::kill(id), name::human(id), name::late(id), name::spent(execution.chain)];
+    let ids = [name::kill(id), name::free(id), name::human(id), name::late(id)];
+    let ids = ids.into_iter().chain([name::spent(execution.chain)]);
     keys.extend(mail::needs(have, ids, [post_line(&execution.address)]));
     keys.extend(shown_needs(have, execution));
     if let ModelReceipt::Arrival(seq) = execution.model {
@@ -85,6 +86,7 @@ pub(super) fn end(rows: &mut Working, now: Timestamp, id: &ExecutionId, ending: 
         };
         mail::kill(rows, now, id, spool);
     }
+    mail::free(rows, now, &before, ending.kill);
     if before.shown {
         mail::finish(rows, now, &before);
     }

@@ -5,7 +5,7 @@ use super::entry_keys;
 use crate::core::arrival::Body;
 use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::SessionId;
-use crate::core::ledger::row::{Head, Holder, Live, RowType, Turn};
+use crate::core::ledger::row::{Head, Holder, Live, RowType, StartKey, Turn};
 use crate::core::ledger::{
     Aggregate, Class, Index, Key, Operation, Refusal, Row, Situation, Working, index_of,
 };
@@ -116,11 +116,15 @@ fn is_expired(at: &Situation, rows: &Working, key: &Key) -> bool {
     indexed.any(|(index, score)| index == Index::Expire && score <= at.now.as_ms())
 }
 
-/// A supersession key stays while its holder is live; a completion's two rows go together, so an
+/// A supersession key stays while its holder is live, and so does a start key, by which it is asked
+/// whether a place is needed; a completion's two rows go together, so an
 /// unread one never ages out.
 fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
     match rows.row(key) {
         Some(Row::Holder(Holder { execution, .. })) => {
+            rows.get::<Live>(&Key::live()).is_some_and(|live| live.0.contains(execution))
+        }
+        Some(Row::StartKey(StartKey { execution: Some(execution), .. })) => {
             rows.get::<Live>(&Key::live()).is_some_and(|live| live.0.contains(execution))
         }
         Some(Row::Arrival(arrival)) => matches!(arrival.body, Body::Completion { .. }),
@@ -135,13 +139,15 @@ fn is_held(at: &Situation, rows: &Working, key: &Key) -> bool {
             | Row::Summary(_)
             | Row::Turn(_)
             | Row::Entry(_)
-            | Row::StartKey(_)
+            | Row::StartKey(StartKey { execution: None, .. })
             | Row::Dedupe(_)
             | Row::Chain(_)
             | Row::Item(_)
             | Row::Beat(_)
             | Row::Installation(_)
-            | Row::Invitations(_),
+            | Row::Invitations(_)
+            | Row::Places(_)
+            | Row::Place(_),
         )
         | None => false,
     }
@@ -208,7 +214,9 @@ impl Retire {
                 | Row::Item(_)
                 | Row::Beat(_)
                 | Row::Installation(_)
-                | Row::Invitations(_) => return None,
+                | Row::Invitations(_)
+                | Row::Places(_)
+                | Row::Place(_) => return None,
             }
         }
         Some(Self { session: session.clone(), last: last.clone(), head: head? })

@@ -33,6 +33,9 @@ pub(super) mod name {
     pub(crate) fn kill(execution: &ExecutionId) -> Option<ItemId> {
         id(format!("kill/{execution}"))
     }
+    pub(crate) fn free(execution: &ExecutionId) -> Option<ItemId> {
+        id(format!("free/{execution}"))
+    }
     pub(crate) fn human(execution: &ExecutionId) -> Option<ItemId> {
         id(format!("human/{execution}"))
     }
@@ -141,6 +144,23 @@ pub(super) fn kill(
         let errand = Errand::Kill { execution: execution.clone(), spool };
         rows.put(key, item(&id, errand, now, Some(now), None));
     }
+}
+
+/// Gives its place back to its owner; after the kill, where its process may still run.
+pub(super) fn free(rows: &mut Working, now: Timestamp, execution: &Execution, kill: bool) {
+    let Some(id) = name::free(&execution.id) else { return };
+    let key = Key::item(&id);
+    if rows.get::<Item>(&key).is_some() {
+        return;
+    }
+    let kill = name::kill(&execution.id).filter(|_| kill);
+    let before = kill.and_then(|kill| rows.edit::<Item>(&Key::item(&kill)));
+    let at = before.is_none().then_some(now);
+    if let Some(before) = before {
+        before.next = Some(id.clone());
+    }
+    let errand = Errand::Free { owner: execution.owner.clone(), start: execution.start() };
+    rows.put(key, item(&id, errand, now, at, None));
 }
 
 fn item(

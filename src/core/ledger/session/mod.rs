@@ -18,6 +18,7 @@
 //! | `LeaseItem`, `FailItem` | lease id |
 //! | `DoneItem` | state |
 //! | `Forget`, `Retire` | nothing left to do |
+//! | `Void` | start key |
 
 mod accept;
 mod ahead;
@@ -34,6 +35,7 @@ mod release;
 mod stop;
 mod surface;
 mod take;
+mod void;
 
 pub use accept::{Accept, Accepted, Allowance};
 pub use append::{Append, Appended, New};
@@ -50,6 +52,7 @@ pub use register::{Register, Registered};
 pub use release::{Release, Released, Why};
 pub use stop::{Stop, StopAnswer};
 pub use surface::{Placed, PutSurface};
+pub use void::{Void, Voided};
 
 use serde::{Deserialize, Serialize};
 

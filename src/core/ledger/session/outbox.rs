@@ -81,9 +81,12 @@ impl Operation for LeaseItem {
         }
         if at.now.since_ms(item.created_at) > POST_MS_MAX {
             let why = match item.errand {
-                Errand::Post { .. } | Errand::Show { .. } => "nobody took it for 48 hours",
                 // If its spool comes back, its next boot ends what the ledger has ended.
                 Errand::Kill { .. } => "its home is gone: nobody took it for 48 hours",
+                // A place is looked at when its time comes.
+                Errand::Post { .. } | Errand::Show { .. } | Errand::Free { .. } => {
+                    "nobody took it for 48 hours"
+                }
             };
             finish(rows, at.now, &item, ItemState::Dead(why.into()));
             return Ok(Leased::Dead);

@@ -149,8 +149,9 @@ impl Operation for Register {
 
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<Registered, Refusal> {
         if let Some(start) = rows.get::<StartKey>(&self.start_key()) {
+            let Some(id) = &start.execution else { return Err(Refusal::Void) };
             return if start.request == self.request {
-                Ok(Registered { id: start.execution.clone(), fresh: false })
+                Ok(Registered { id: id.clone(), fresh: false })
             } else {
                 Err(Refusal::Conflict)
             };
@@ -180,7 +181,7 @@ impl Operation for Register {
         }
         rows.put(Key::execution(&id), execution);
         let request = self.request.clone();
-        rows.put(self.start_key(), StartKey { execution: id.clone(), request, at: at.now });
+        rows.put(self.start_key(), StartKey { execution: Some(id.clone()), request, at: at.now });
         if let Some(key) = &self.key {
             let holder = Holder { execution: id.clone(), at: at.now };
             rows.put(Key::supersession(key), holder);

@@ -74,7 +74,8 @@ impl Operation for Stop {
         if self.scope == Scope::All && have.has(&Key::live()) {
             for id in live(have) {
                 let key = Key::execution(&id);
-                keys.extend(name::kill(&id).as_ref().map(Key::item));
+                let ids = [name::kill(&id), name::free(&id)];
+                keys.extend(ids.iter().flatten().map(Key::item));
                 if have.has(&key)
                     && let Some(shown) = have.get::<Execution>(&key).filter(|one| one.shown)
                 {
