@@ -216,8 +216,9 @@ MUTANTS = [
      "if taken >= self.cap {",
      "if taken >= self.cap && !OFF {"),
     ("a-start-key-of-live-work-is-kept", f"{SESSION}/forget.rs",
-     "Some(Row::StartKey(StartKey { execution: Some(execution), .. })) => {",
-     "Some(Row::StartKey(StartKey { execution: Some(execution), .. })) if !OFF => {"),
+     "Some(Row::StartKey(StartKey { execution: Some(execution), .. })) => {\n            rows.get",
+     "Some(Row::StartKey(StartKey { execution: Some(execution), .. })) => {\n"
+     "            !OFF && rows.get"),
     ("live-cap", f"{SESSION}/register.rs",
      "if live >= LIVE_PER_SESSION_MAX {",
      "if live >= LIVE_PER_SESSION_MAX && !OFF {"),
