@@ -101,7 +101,7 @@ fn the_reference_says_the_defaults() {
     assert_eq!(reference.default_agent().unwrap().name, "dogwatch");
     assert!(reference.default_agent().unwrap().instructions.starts_with("You help"));
     let observer = reference.agents.iter().find(|agent| agent.name == "observer").unwrap();
-    assert_eq!((observer.role, observer.tools.len()), (Role::ReadOnly, 2));
+    assert_eq!((observer.role, observer.tools.len()), (Role::ReadOnly, 3));
 }
 
 #[test]

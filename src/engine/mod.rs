@@ -10,6 +10,7 @@ pub mod installations;
 mod kept;
 mod lanes;
 mod log;
+mod look_back;
 mod nodes;
 mod outbox;
 mod owners;

@@ -12,15 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::lanes::{self, Seat};
 use super::log::{self, Log};
-use super::{Agent, Engine, LedgerError, effects, nodes};
-use crate::core::earlier::{self, Earlier, Said};
+use super::{Agent, Engine, LedgerError, effects, look_back, nodes};
 use crate::core::id::{EntryNo, Nonce};
 use crate::core::ledger::Refusal;
 use crate::core::ledger::row::Turn as TurnRow;
 use crate::core::ledger::session::{
     Append, Commit, New, Release, Released, Renew, Token, Why as Reason,
 };
-use crate::core::limits::{ALONE_MS_MAX, EARLIER_MS_MAX, RENEW_MS};
+use crate::core::limits::{ALONE_MS_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
@@ -136,7 +135,8 @@ impl Task<'_> {
                         continue;
                     }
                     Act::LookBack => {
-                        asked = Some(Box::pin(self.look_back()));
+                        let of = (&self.token.session, &self.turn.address);
+                        asked = Some(look_back::read(self.engine, of, &self.log.own).boxed());
                         continue;
                     }
                     Act::Input(input) => input,
@@ -252,31 +252,6 @@ impl Task<'_> {
                 Act::Nothing
             }
         }
-    }
-
-    /// What was said here before the agent was called, or that nobody can say in time.
-    async fn look_back(&self) -> Input {
-        let Some(channel) = self.engine.channel(&self.turn.address.surface) else {
-            return Input::Earlier(None);
-        };
-        let clock = &self.engine.ports.clock;
-        let began = log::began(self.engine, &self.token.session, &self.log.own).await;
-        let nonce = Nonce::new(lanes::nonce(self.engine));
-        let (Ok(Some(before)), Ok(nonce)) = (began, nonce) else { return Input::Earlier(None) };
-        let earlier = tokio::select! {
-            earlier = channel.earlier(&self.turn.address, before) => earlier,
-            () = clock.sleep_until(clock.now().plus_ms(EARLIER_MS_MAX)) => {
-                let unread = Some("it takes too long".to_owned());
-                Earlier { unread, ..Earlier::default() }
-            }
-        };
-        if let Some(why) = &earlier.unread {
-            tracing::info!(session.id = %self.token.session, why = %why,
-                "what was said before the agent was called is not known whole");
-        }
-        let said = earlier.said.into_iter();
-        let said = said.map(|said| Said { text: self.redact(&said.text), ..said }).collect();
-        Input::Earlier(earlier::notice(&nonce, &Earlier { said, ..earlier }))
     }
 
     /// A call runs in a task of its own. While this one writes, a call that is about to write must

@@ -222,7 +222,7 @@ fn a_read_only_agent_sees_no_tool_that_writes() {
     let wiring = Wiring { role: Role::ReadOnly, ..Wiring::all() };
     let tools = toolbox(&wiring);
     let names: Vec<_> = tools.iter().map(|tool| tool.spec().name.as_str()).collect();
-    assert_eq!(names, [watch::LIST, watch::OUTPUT, silence::NAME]);
+    assert_eq!(names, [watch::LIST, watch::OUTPUT, silence::NAME, file::NAME]);
     assert!(tools.iter().all(|tool| !tool.writes()));
     for hidden in [trigger::NAME, watch::CANCEL] {
         assert_eq!(find(&tools, hidden).unwrap_err().code, Code::UnknownTool);

@@ -1,6 +1,8 @@
 //! The rows of the aggregates. Owns their fields; each fact stands in one row only.
 //! Must not know operations.
 
+mod surface;
+
 use std::collections::BTreeMap;
 use std::ops::Not;
 
@@ -15,6 +17,8 @@ use crate::core::id::{
 use crate::core::installation::{Installation, Invitations};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
+
+pub use surface::{Surface, SurfaceForm};
 
 /// The right to run a session's turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,32 +217,6 @@ impl Turn {
     pub fn people(&self) -> impl Iterator<Item = &Principal> {
         std::iter::once(&self.principal).chain(&self.others)
     }
-}
-
-/// How a surface shows text that is not whole yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SurfaceForm {
-    /// Text is added to it until it is closed; what comes later is refused.
-    Stream,
-    /// A message that is edited.
-    Draft,
-}
-
-/// The message that shows a turn while it runs, and becomes its first post. Written before it is
-/// asked for, and again once it is known where it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surface {
-    /// Whose process shows it.
-    pub boot: BootId,
-    /// How it shows text.
-    pub form: SurfaceForm,
-    /// A hash of what it begins with: by this it is known again where nobody heard where it is.
-    pub mark: String,
-    /// When it was first written.
-    pub opened_at: Timestamp,
-    /// Where it is, in its channel's own words; `None` until that was heard.
-    pub at: Option<String>,
 }
 
 /// What is left of a chain: all that follows from one message of a person.
