@@ -226,6 +226,7 @@ playbook = "playbook.toml"
 [watch]
 sandbox = "off"
 grace_ms = 500
+live_per_person = 10000
 [console]
 history = false
 "#;
