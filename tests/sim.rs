@@ -24,7 +24,7 @@ const SEEDS_OF_ENGINE: u64 = 300;
 const SEEDS_FOR_REACH: u64 = 1_000;
 
 /// What happens in every world.
-const EVERYWHERE: [&str; 61] = [
+const EVERYWHERE: [&str; 60] = [
     "a chain spent",
     "a claim that must be alone",
     "a claim too early",
@@ -45,7 +45,6 @@ const EVERYWHERE: [&str; 61] = [
     "a repeat that changed nothing",
     "a place given back",
     "a place kept",
-    "a place over",
     "a place void",
     "a rider taken",
     "a session retired",
@@ -91,12 +90,13 @@ const EVERYWHERE: [&str; 61] = [
 /// What needs somebody else's write in between: not where one boot's runner keeps its rows.
 const IN_GAPS: [&str; 2] = ["a claim refused", "a conflict"];
 
-/// What only several nodes come to.
-const SEVERAL: [&str; 6] = [
+/// What only several nodes come to, or one boot too seldom.
+const SEVERAL: [&str; 7] = [
     "a home gone",
     "a lane taken over",
     "a late result told to people",
     "a node buried",
+    "a place over",
     "a zombie refused",
     "an execution unattended",
 ];
