@@ -304,11 +304,12 @@ impl Play {
         }
     }
 
-    /// Says something and waits until a turn has begun.
-    pub(crate) fn say_into_turn(&mut self, line: &str) -> Told<()> {
+    /// Says something and waits until a turn has begun with it, or one that had begun before, with
+    /// what the kill has ended, says this `answer` to it as well.
+    pub(crate) fn say_into_turn(&mut self, line: &str, answer: &str) -> Told<()> {
         self.say(line)?;
         self.hear_until("a turn to begin", |event| {
-            matches!(event, Event::Progress { step: Step::Began { .. }, .. })
+            matches!(event, Event::Progress { step: Step::Began { .. }, .. }) || has(event, answer)
         })
     }
 

@@ -60,11 +60,11 @@ fn stop(play: &mut Play) -> Told<()> {
     play.prints("mule")?;
     let id = play.id_of("mule")?;
     play.order(&format!("cancel {id}"))?;
-    play.say_into_turn("slow first{}")?;
+    play.say_into_turn("slow first{}", "Slow first")?;
     play.order("stop")?;
     play.ask("watch idler{} for 30", "Started idler")?;
     play.prints("idler")?;
-    play.say_into_turn("slow second{}")?;
+    play.say_into_turn("slow second{}", "Slow second")?;
     play.order("stop all")?;
     play.ask("say back{}", "Said back")
 }
