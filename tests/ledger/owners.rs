@@ -4,9 +4,11 @@ use dogwatch::core::execution::{Scope, Start, Status};
 use dogwatch::core::id::{Principal, SessionId};
 use dogwatch::core::ledger::owner::{Free, Keep, Reserve, audit};
 use dogwatch::core::ledger::row::{Errand, Item, Place, Places, RowType};
-use dogwatch::core::ledger::session::{DoneItem, Token, Void, Voided};
+use dogwatch::core::ledger::session::{DoneItem, Forget, Token, Void, Voided};
 use dogwatch::core::ledger::{Aggregate, Class, Index, Key, Operation, Refusal};
-use dogwatch::core::limits::{LIVE_PER_OWNER_MAX, PLACE_CHECKED_AGAIN_MS, PLACE_CHECKED_MS};
+use dogwatch::core::limits::{
+    LIVE_PER_OWNER_MAX, PLACE_CHECKED_AGAIN_MS, PLACE_CHECKED_MS, RETENTION_MS,
+};
 use pretty_assertions::assert_eq;
 
 use super::bench::{Bench, Wish, outcome, session};
@@ -115,6 +117,18 @@ fn the_end_gives_the_place_back_and_the_kill_comes_first() {
     deliver(&mut bench, &kill);
     deliver(&mut bench, &freed);
     assert_eq!(places(&bench), vec![]);
+}
+
+#[test]
+fn the_start_of_live_work_is_not_forgotten_since_its_place_is_asked_for_by_it() {
+    let (mut bench, token) = begin();
+    let one = start(&token, 0);
+    bench.run(&reserve(session(), one)).unwrap();
+    bench.start(&token, &Wish::default());
+    bench.pass(RETENTION_MS * 2);
+    let keys = vec![Key::start(one.turn, one.entry, one.call)];
+    bench.run(&Forget { session: session(), keys }).unwrap();
+    assert_eq!(bench.run(&void(one)), Ok(Voided::Live));
 }
 
 #[test]
