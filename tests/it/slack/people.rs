@@ -86,7 +86,9 @@ impl Street {
 
     /// Waits for a text of the bot's in this thread.
     async fn told(&self, channel: &str, root: &str, text: &str) -> Vec<String> {
-        let thread = patiently(self.town.slack.until(channel, root, |all| has(all, text))).await;
+        // What people wrote themselves may say the same.
+        let told = |all: &[Message]| has(&bots(all), text);
+        let thread = patiently(self.town.slack.until(channel, root, told)).await;
         bots(&thread).into_iter().map(|message| message.text).collect()
     }
 
