@@ -144,19 +144,6 @@ pub enum Action {
     },
 }
 
-impl Action {
-    /// The one execution it is about, as the model wrote its id.
-    pub fn subject(&self) -> Option<&str> {
-        match self {
-            Self::CancelWatcher { id } | Self::WatcherOutput { id, .. } => Some(id),
-            Self::StartScript(_)
-            | Self::ListWatchers
-            | Self::StaySilent { .. }
-            | Self::ReadFile { .. } => None,
-        }
-    }
-}
-
 /// The tools of one agent, in the order they are declared.
 pub fn toolbox(wiring: &Wiring) -> Vec<Tool> {
     let mut families = wiring.families.clone();

@@ -1,14 +1,11 @@
 //! The work of an installation that is gone is stopped, page by page, also over a crash, and that
 //! of others goes on.
 
-use std::sync::Arc;
-
 use dogwatch::core::execution::Address;
 use dogwatch::core::id::{InstallationId, SessionId};
 use dogwatch::core::installation::{Departure, Installation};
 use dogwatch::core::ledger::installation::Departed;
 use dogwatch::core::limits::LEAVING_PAGE;
-use dogwatch::engine::desk::FrontDesk;
 use dogwatch::engine::installations::Register;
 use dogwatch::ports::{Desk, Installations};
 
@@ -26,7 +23,7 @@ async fn says(bot: &Bot, name: &str) {
 }
 
 async fn is_stopped(bot: &Bot, name: &str) -> bool {
-    let desk = FrontDesk(Arc::clone(bot.engine_now()));
+    let desk = bot.desk();
     bot.wait("a view", desk.view(&session(name))).await.unwrap().stopped
 }
 

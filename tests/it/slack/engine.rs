@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use dogwatch::core::ledger::row::{Item, ItemState};
-use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Clock, Desk};
 use pretty_assertions::assert_eq;
 
@@ -145,7 +144,7 @@ async fn a_secret_in_a_watcher_s_name_is_not_shown() {
     bot.llm.will(Reply::text("It is done."));
     say(&bot, &root, "watch the deploy").await;
     posted(&bot, &root, 2).await;
-    let desk = FrontDesk(Arc::clone(bot.engine_now()));
+    let desk = bot.desk();
     let view = desk.view(&session("C1", &root)).await.unwrap();
     assert!(!view.live[0].name.contains("hush"), "{view:?}");
     drop(desk);

@@ -8,7 +8,6 @@ use dogwatch::core::execution::Scope;
 use dogwatch::core::id::{DedupeKey, Principal, StopId, TurnNo};
 use dogwatch::core::ledger::row::{Item, ItemState, Turn};
 use dogwatch::core::limits::{LEASE_MS, SLACK_STREAM_LEFT_MS};
-use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Clock, Command, Desk, Store};
 use dogwatch::slack::Streaming;
 use dogwatch::store::Memory;
@@ -64,7 +63,7 @@ impl Talk {
             continues: false,
             shared: false,
         };
-        let desk = FrontDesk(Arc::clone(self.bot.engine_now()));
+        let desk = self.bot.desk();
         desk.accept(&session("C1", &self.root), incoming).await.unwrap();
     }
 
@@ -312,7 +311,7 @@ async fn a_stream_that_a_person_stopped_is_left_alone_until_the_turn_is_over() {
     talk.slack.press_stop();
     let stop =
         Command::Stop { scope: Scope::Turn, stop: StopId::new("pressed").unwrap(), said_at: None };
-    let desk = FrontDesk(Arc::clone(talk.bot.engine_now()));
+    let desk = talk.bot.desk();
     let by = Principal::new("slack/T1/U7").unwrap();
     desk.command(&session("C1", &talk.root), &by, stop).await.unwrap();
     drop(desk);
@@ -333,7 +332,7 @@ async fn a_stopped_turn_leaves_a_closed_stream_with_what_it_holds() {
     talk.shows("**one**").await;
     talk.is_known(1).await;
     let stop = Command::Stop { scope: Scope::Turn, stop: StopId::new("s").unwrap(), said_at: None };
-    let desk = FrontDesk(Arc::clone(talk.bot.engine_now()));
+    let desk = talk.bot.desk();
     let by = Principal::new("slack/T1/U7").unwrap();
     desk.command(&session("C1", &talk.root), &by, stop).await.unwrap();
     drop(desk);

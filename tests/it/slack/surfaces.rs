@@ -8,7 +8,6 @@ use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, Principal, SessionId, S
 use dogwatch::core::ledger::row::Surface;
 use dogwatch::core::ledger::session::Placed;
 use dogwatch::core::limits::{SLACK_STREAM_LEFT_MS, SLACK_STREAM_MS};
-use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{
     Channel, Clock, Command, Desk, DeskError, Done, Glance, Post, Progress, SessionView, Shown,
 };
@@ -27,7 +26,7 @@ use crate::support::fake_slack::{Fault, Message, Stream};
 
 async fn stop(talk: &Talk) {
     let stop = Command::Stop { scope: Scope::Turn, stop: StopId::new("s").unwrap(), said_at: None };
-    let desk = FrontDesk(Arc::clone(talk.bot.engine_now()));
+    let desk = talk.bot.desk();
     let by = Principal::new("slack/T1/U7").unwrap();
     desk.command(&session("C1", &talk.root), &by, stop).await.unwrap();
 }
@@ -44,7 +43,7 @@ async fn say_in(talk: &Talk, team: &str, root: &str, text: &str) {
         continues: false,
         shared: false,
     };
-    let desk = FrontDesk(Arc::clone(talk.bot.engine_now()));
+    let desk = talk.bot.desk();
     desk.accept(&thread.session().unwrap(), incoming).await.unwrap();
 }
 

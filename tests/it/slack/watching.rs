@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use dogwatch::core::id::ExecutionId;
-use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Clock, Launcher};
 use dogwatch::slack::watching::Watching;
 use tokio_util::sync::CancellationToken;
@@ -61,7 +60,7 @@ impl Stand {
     fn look(&self, tasks: &TaskTracker, ending: &CancellationToken) {
         let clock: Arc<dyn Clock> = Arc::new(self.bot.clock.clone());
         let posting = Arc::new(self.slack.posting(Arc::clone(&clock)));
-        let desk = Arc::new(FrontDesk(Arc::clone(self.bot.engine_now())));
+        let desk = Arc::new(self.bot.desk());
         tasks.spawn(Watching::new(desk, posting, clock).run(ending.clone()));
     }
 
