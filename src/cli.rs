@@ -62,6 +62,12 @@ enum Command {
         /// The execution's directory in the spool
         dir: PathBuf,
     },
+    /// Take watchers to the network (internal)
+    #[command(hide = true)]
+    Egress {
+        /// Its directory
+        dir: PathBuf,
+    },
     /// Try the sandbox (internal)
     #[command(hide = true)]
     Probe(ProbeArgs),
@@ -151,6 +157,7 @@ impl Cli {
         failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            Command::Egress { dir } => watch::egress::run(&dir).into(),
             Command::Probe(tried) => tried.run().into(),
             #[cfg(feature = "failpoints")]
             Command::Failpoints { json } => print(&failpoints(json)),

@@ -1,9 +1,11 @@
 //! Every limit of the system, with its unit in its name. Owns their relations, which are asserted
 //! when this is compiled.
 
+mod egress;
 mod slack;
 mod watch;
 
+pub use self::egress::*;
 pub use self::slack::*;
 pub use self::watch::*;
 

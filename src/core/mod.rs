@@ -14,6 +14,7 @@ pub mod transcript;
 
 pub mod budget;
 pub mod earlier;
+pub mod egress;
 pub mod envelope;
 pub mod inert;
 pub mod loop_guard;

@@ -8,6 +8,7 @@
 mod adopt;
 mod attend;
 mod ctl;
+pub mod egress;
 mod exit_record;
 mod file;
 mod look;

@@ -23,6 +23,8 @@ use crate::core::limits::{SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX};
 /// What a script may see of the host's environment.
 pub const ENV_ALLOWED: [&str; 6] =
     ["PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// Where certificates are, in the words of the host's environment.
+const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// Where programs are looked for when the host says nothing.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Isolated from the user's Python settings and site, and writes no bytecode.
@@ -63,6 +65,21 @@ pub(super) fn shim(
     command.arg("shim").arg(dir).process_group(0).stdin(lock).stdout(Stdio::piped()).stderr(log);
     #[cfg(feature = "failpoints")]
     command.envs(crate::failpoint::variables());
+    tokio::process::Command::from(command).spawn()
+}
+
+/// Starts the egress process of `dir`, which leaves the bot's session by itself. Its stdout is a
+/// pipe on which it says that it serves. Of `env` it gets what says where certificates are.
+pub(super) fn egress(
+    program: &Path,
+    dir: &Path,
+    env: &[(String, String)],
+    complaints: File,
+) -> io::Result<tokio::process::Child> {
+    let mut command = command(program);
+    let certificates = env.iter().filter(|(name, _)| CERTIFICATES.contains(&name.as_str()));
+    command.arg("egress").arg(dir).envs(certificates.cloned());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(complaints);
     tokio::process::Command::from(command).spawn()
 }
 
