@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::spool::{SpoolError, read_spec};
+use super::spec;
+use super::spool::SpoolError;
 use crate::core::id::{ExecutionId, SessionId};
 
 /// One entry of a spool.
@@ -27,7 +28,7 @@ pub fn look_at(root: &Path) -> Result<Vec<Seen>, SpoolError> {
         dirs.extend(list(&hour)?);
     }
     dirs.sort();
-    let seen = dirs.into_iter().filter_map(|dir| match read_spec(&dir) {
+    let seen = dirs.into_iter().filter_map(|dir| match spec::read(&dir) {
         // It was removed or set aside meanwhile.
         Err(_) if !dir.exists() => None,
         Err(_) => Some(Seen { dir, execution: None }),

@@ -17,6 +17,7 @@ mod sandbox;
 mod settings;
 pub mod shim;
 mod spawn;
+mod spec;
 mod spool;
 mod stray;
 mod syntax;
@@ -44,8 +45,9 @@ use self::sandbox::Fence;
 pub use self::sandbox::{Limits, Tier, probe};
 pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};
+use self::spec::Common;
 pub use self::spool::SpoolError;
-use self::spool::{Common, Entry, EntryError, Spool};
+use self::spool::{Entry, EntryError, Spool};
 use self::syntax::Syntax;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
@@ -155,6 +157,7 @@ impl Watch {
                 env: spawn::allowed(&settings.env),
                 start_ms: settings.timing.start_ms,
                 fence,
+                network: None,
             },
             sandbox,
             redactor: settings.redactor,

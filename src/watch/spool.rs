@@ -19,14 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::poll::poll;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::sandbox::Fence;
-use super::spawn::Script;
+use super::spec::{self, Common, Spec};
 use super::{exit_record, file, ring};
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
-use crate::core::limits::{SPEC_BYTES_MAX, SPOOL_KEEP_MS};
+use crate::core::limits::SPOOL_KEEP_MS;
 use crate::core::time::Timestamp;
 use crate::failpoint;
 use crate::ports::{Ids, Launch};
@@ -38,7 +36,6 @@ pub(super) const OUT: &str = "out";
 pub(super) const ERR: &str = "err";
 /// The lock that a shim holds for life.
 pub(super) const LOCK: &str = "lock";
-const SPEC: &str = "spec.json";
 const LOG: &str = "log";
 /// Settled entries stand together by this span.
 const SETTLED_SPAN_MS: u64 = 3_600_000;
@@ -53,8 +50,6 @@ const NAME_BYTES: usize = 12;
 /// Looks at a held lock of the spool, and what lies between two.
 const LOCK_TRIES_MAX: u32 = 20;
 const LOCK_WAIT_MS: u16 = 25;
-/// Version of `spec.json`.
-const FORMAT: u32 = 1;
 
 /// Why a spool cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -108,56 +103,11 @@ fn cure(source: &io::Error) -> &'static str {
     }
 }
 
-fn at<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> EntryError + use<'a> {
+pub(super) fn at<'a>(
+    what: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> EntryError + use<'a> {
     move |source| EntryError { what, path: path.to_owned(), source }
-}
-
-/// What a shim is told. Written once, before it is started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Spec {
-    /// Version of the format.
-    format: u32,
-    /// The session.
-    pub(super) session: SessionId,
-    /// The execution.
-    pub(super) execution: ExecutionId,
-    /// The interpreter.
-    pub(super) python: PathBuf,
-    /// Where the script runs.
-    pub(super) work: PathBuf,
-    /// The script's environment, but for what names `work`.
-    pub(super) env: Vec<(String, String)>,
-    /// From "go" to TERM.
-    pub(super) timeout_ms: u64,
-    /// From TERM to KILL.
-    pub(super) grace_ms: u64,
-    /// How long "go" is waited for.
-    pub(super) start_ms: u64,
-    /// The host's boot in which it was written.
-    pub(super) host_boot: String,
-    /// How the script is held; not at all where somebody wrote that down.
-    #[serde(default)]
-    pub(super) fence: Option<Fence>,
-}
-
-impl Spec {
-    /// What is to be run.
-    pub(super) fn script(&self) -> Script<'_> {
-        Script { python: &self.python, env: &self.env, work: &self.work }
-    }
-}
-
-/// What every execution of a spool is told alike.
-#[derive(Debug, Clone)]
-pub(super) struct Common {
-    /// The interpreter.
-    pub(super) python: PathBuf,
-    /// The environment.
-    pub(super) env: Vec<(String, String)>,
-    /// How long "go" is waited for.
-    pub(super) start_ms: u64,
-    /// How scripts are held.
-    pub(super) fence: Option<Fence>,
 }
 
 /// One directory of the spool.
@@ -320,13 +270,13 @@ impl Spool {
 impl Entry {
     /// What its shim was told.
     pub(super) fn spec(&self) -> Result<Spec, EntryError> {
-        read_spec(&self.dir)
+        spec::read(&self.dir)
     }
 
     /// Why it is not used: what it says it is belongs elsewhere.
     pub(super) fn foreign(&self) -> EntryError {
         let source = io::Error::other("it names another execution than its directory does");
-        EntryError { what: "use", path: self.dir.join(SPEC), source }
+        EntryError { what: "use", path: self.dir.join(spec::FILE), source }
     }
 
     /// Takes its lock: `None` while a shim lives.
@@ -362,21 +312,6 @@ impl Entry {
     }
 }
 
-/// What the shim of a directory is told.
-pub(super) fn read_spec(dir: &Path) -> Result<Spec, EntryError> {
-    let path = dir.join(SPEC);
-    let read = || {
-        let spec: Spec = serde_json::from_slice(&file::read(&path, SPEC_BYTES_MAX)?)?;
-        if spec.format == FORMAT {
-            Ok(spec)
-        } else {
-            let what = format!("its format is {}, this is {FORMAT}", spec.format);
-            Err(io::Error::new(io::ErrorKind::InvalidData, what))
-        }
-    };
-    read().map_err(at("read", &path))
-}
-
 /// The random id that Linux gives each boot of a host.
 pub(super) fn host_boot() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -395,22 +330,7 @@ fn fill(draft: &Path, entry: &Entry, launch: &Launch, common: Common) -> Result<
     directory(&entry.work).map_err(at("make", &entry.work))?;
     let script = entry.work.join(SCRIPT);
     write_new(&script, launch.python.as_bytes()).map_err(at("write", &script))?;
-    let spec = Spec {
-        format: FORMAT,
-        session: launch.session.clone(),
-        execution: launch.execution.clone(),
-        python: common.python,
-        work: entry.work.clone(),
-        env: common.env,
-        timeout_ms: launch.timeout_ms,
-        grace_ms: launch.grace_ms,
-        start_ms: common.start_ms,
-        host_boot: host_boot(),
-        fence: common.fence,
-    };
-    let path = draft.join(SPEC);
-    let text = serde_json::to_vec_pretty(&spec).map_err(io::Error::from);
-    text.and_then(|text| write_new(&path, &text)?.sync_all()).map_err(at("write", &path))?;
+    Spec::new(launch, &entry.work, common).write(draft)?;
     let lock = lock_file(&draft.join(LOCK)).map_err(at("make a lock in", draft))?;
     lock.try_lock().map_err(io::Error::from).map_err(at("lock", draft))?;
     for name in [OUT, ERR] {
@@ -478,7 +398,8 @@ fn lock_file(path: &Path) -> io::Result<File> {
     file::open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
+/// Writes a file that must not be there yet.
+pub(super) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut file = file::open(path, OpenOptions::new().write(true).create_new(true))?;
     file.write_all(bytes)?;
     Ok(file)

@@ -48,4 +48,16 @@ pub const WATCH_PROBE_MS_MAX: u64 = 20_000;
 /// The largest report of a sandbox's first process.
 pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
 
+/// First wait of a shim before it hands the way out of its script on again; it doubles.
+pub const GATE_AGAIN_MS: u64 = 100;
+/// The longest such wait.
+pub const GATE_AGAIN_MS_MAX: u64 = 1_000;
+/// When nobody answers there for so long, what waits is turned away.
+pub const GATE_AWAY_MS: u64 = 30_000;
+/// How long a connection that was turned away stays, so that it hears why.
+pub const GATE_LINGER_MS: u64 = 1_000;
+/// Connections that are being turned away at a time.
+pub const GATE_TURNED_AWAY_MAX: usize = 64;
+
 const _: () = assert!(WATCH_LOOK_BUSY_MS < WATCH_LOOK_MS);
+const _: () = assert!(GATE_AGAIN_MS < GATE_AGAIN_MS_MAX && GATE_AGAIN_MS_MAX < GATE_AWAY_MS);

@@ -8,7 +8,7 @@
 //! system's queue, and the shim and the bot do the same again with the next one.
 
 mod client;
-mod passing;
+pub(super) mod passing;
 mod process;
 mod settings;
 mod words;

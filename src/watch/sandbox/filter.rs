@@ -196,6 +196,9 @@ const CLONE_NEW: [i32; 7] = [
     libc::CLONE_NEWUTS,
     libc::CLONE_NEWCGROUP,
 ];
+/// Options of TCP that connect early or put another protocol on top, which is a module of the
+/// kernel's: `TCP_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, `TCP_ULP` (tcp(7), linux/tcp.h).
+const TCP_OPTIONS_REFUSED: [u64; 3] = [23, 30, 31];
 /// The bits of a socket's type beside its flags (socket(2)).
 const SOCKET_TYPE: u64 = 0xf;
 /// `futex_requeue`, the last call that this list was made with. Numbers have been the same on every
@@ -210,15 +213,16 @@ const X32: u32 = 0x4000_0000;
 pub(super) struct Filter(Vec<BpfProgram>);
 
 impl Filter {
-    /// For a script in this tier. With `alone` it can signal nobody but itself: where Landlock
-    /// cannot keep signals inside, and `alone` is its process.
-    pub(super) fn new(tier: Tier, alone: Option<i32>) -> io::Result<Self> {
+    /// For a script in this tier, `networked` where it may connect to a port of the host's. With
+    /// `alone` it can signal nobody but itself: where Landlock cannot keep signals inside, and
+    /// `alone` is its process.
+    pub(super) fn new(tier: Tier, networked: bool, alone: Option<i32>) -> io::Result<Self> {
         let absent = BTreeMap::from([
             // Its flags are behind a pointer, so it could not be judged; without it programs use
             // `clone` (clone(2)).
             (libc::SYS_clone3, vec![]),
         ]);
-        let mut refused = refused(tier)?;
+        let mut refused = refused(tier, networked)?;
         if let Some(pid) = alone {
             only_to_oneself(&mut refused, pid)?;
         }
@@ -238,7 +242,7 @@ impl Filter {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn refused(tier: Tier) -> io::Result<Rules> {
+fn refused(tier: Tier, networked: bool) -> io::Result<Rules> {
     let mut rules: Rules = NEVER.iter().chain(UNSEEN).map(|call| (*call, vec![])).collect();
     for (call, argument, value) in WITH {
         add(&mut rules, *call, *argument, SeccompCmpOp::Eq, *value)?;
@@ -251,30 +255,17 @@ fn refused(tier: Tier) -> io::Result<Rules> {
         add(&mut rules, libc::SYS_clone, 0, SeccompCmpOp::MaskedEq(flag), flag)?;
     }
     match tier {
-        Tier::Namespaces => {
-            // Streams in a network of its own. A pair of sockets of this host's family has no
-            // address, and Python's event loop wants one.
-            let families = [libc::AF_INET, libc::AF_INET6].map(i32::cast_unsigned);
-            let others: Result<Vec<_>, _> = families
-                .map(|family| when(0, SeccompCmpOp::Ne, family.into()))
-                .into_iter()
-                .collect();
-            let others = SeccompRule::new(others?).map_err(io::Error::other)?;
-            rules.entry(libc::SYS_socket).or_default().push(others);
-            // Nothing but TCP: another name for a stream loads a module of the kernel's.
-            let tcp = [0, libc::IPPROTO_TCP].map(i32::cast_unsigned);
-            let others: Result<Vec<_>, _> =
-                tcp.map(|name| when(2, SeccompCmpOp::Ne, name.into())).into_iter().collect();
-            let others = SeccompRule::new(others?).map_err(io::Error::other)?;
-            rules.entry(libc::SYS_socket).or_default().push(others);
-            let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
-            for kind in (0..=SOCKET_TYPE).filter(|kind| *kind != stream) {
-                add(&mut rules, libc::SYS_socket, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
-            }
-        }
-        // There is the host's network, so there is no socket at all.
+        // Streams in a network of its own. A pair of sockets of this host's family has no address,
+        // and Python's event loop wants one.
+        Tier::Namespaces => streams_only(&mut rules)?,
         Tier::Landlock => {
-            rules.insert(libc::SYS_socket, vec![]);
+            if networked {
+                streams_only(&mut rules)?;
+                one_port_only(&mut rules)?;
+            } else {
+                // There is the host's network, so there is no socket at all.
+                rules.insert(libc::SYS_socket, vec![]);
+            }
             rules.extend(OF_FILES.iter().map(|call| (*call, vec![])));
             emptied(&mut rules)?;
         }
@@ -285,6 +276,44 @@ fn refused(tier: Tier) -> io::Result<Rules> {
     let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).cast_unsigned());
     add(&mut rules, libc::SYS_mmap, 3, SeccompCmpOp::MaskedEq(shared), shared)?;
     Ok(rules)
+}
+
+/// Sockets for TCP and no others.
+fn streams_only(rules: &mut Rules) -> io::Result<()> {
+    // Another name for a stream loads a module of the kernel's.
+    let families = [libc::AF_INET, libc::AF_INET6].map(i32::cast_unsigned);
+    let names = [0, libc::IPPROTO_TCP].map(i32::cast_unsigned);
+    for (argument, allowed) in [(0, families), (2, names)] {
+        let none_of = allowed.map(|value| when(argument, SeccompCmpOp::Ne, value.into()));
+        let none_of = none_of.into_iter().collect::<io::Result<Vec<_>>>()?;
+        let others = SeccompRule::new(none_of).map_err(io::Error::other)?;
+        rules.entry(libc::SYS_socket).or_default().push(others);
+    }
+    let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
+    for kind in (0..=SOCKET_TYPE).filter(|kind| *kind != stream) {
+        add(rules, libc::SYS_socket, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
+    }
+    Ok(())
+}
+
+/// In the host's network Landlock says which port may be connected to. What goes past it is refused
+/// here: to listen without a port that was bound, which takes any (landlock(7)), and data that is
+/// sent before there is a connection, which makes one unasked (tcp(7), `TCP_FASTOPEN`).
+fn one_port_only(rules: &mut Rules) -> io::Result<()> {
+    for call in [libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4] {
+        rules.insert(call, vec![]);
+    }
+    let early = u64::from(libc::MSG_FASTOPEN.cast_unsigned());
+    for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+        add(rules, call, flags, SeccompCmpOp::MaskedEq(early), early)?;
+    }
+    for option in TCP_OPTIONS_REFUSED {
+        let level = when(1, SeccompCmpOp::Eq, u64::from(libc::IPPROTO_TCP.cast_unsigned()))?;
+        let conditions = vec![level, when(2, SeccompCmpOp::Eq, option)?];
+        let rule = SeccompRule::new(conditions).map_err(io::Error::other)?;
+        rules.entry(libc::SYS_setsockopt).or_default().push(rule);
+    }
+    Ok(())
 }
 
 /// Streams and packets only: a datagram of a pair can be sent to any socket of the host that has a
@@ -372,8 +401,8 @@ mod tests {
     #[test]
     fn every_filter_fits_into_the_kernel() {
         for tier in [Tier::Namespaces, Tier::Landlock] {
-            for alone in [None, Some(7)] {
-                let filter = Filter::new(tier, alone).unwrap();
+            for (networked, alone) in [(false, None), (true, None), (true, Some(7))] {
+                let filter = Filter::new(tier, networked, alone).unwrap();
                 // BPF_MAXINSNS of linux/bpf_common.h.
                 assert!(filter.0.iter().all(|program| program.len() < 4_096), "{tier:?}");
             }

@@ -36,6 +36,8 @@ pub(in crate::watch) struct Boxed {
     pub(in crate::watch) pid: rustix::process::Pid,
     process: OwnedFd,
     line: UnixStream,
+    /// Where its way out comes from, if it is to have one.
+    pub(in crate::watch) hatch: Option<UnixStream>,
 }
 
 /// What it tells at its end.
@@ -82,20 +84,30 @@ struct Setup<'a> {
     programs: Programs,
     limits: Limits,
     line: UnixStream,
+    hatch: Option<UnixStream>,
     pipes: [OwnedFd; 2],
 }
 
-/// Makes the namespaces and their first process.
-pub(super) fn start(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> io::Result<Boxed> {
+/// Makes the namespaces and their first process; `networked` with a way out.
+pub(super) fn start(
+    script: Script<'_>,
+    limits: Limits,
+    networked: bool,
+    pipes: [OwnedFd; 2],
+) -> io::Result<Boxed> {
     let programs = Programs::find(script.python, script.work)?;
     let text = fs::read(script.work.join(SCRIPT)).map_err(step("read the script"))?;
     let (mut ours, line) = UnixStream::pair()?;
-    let setup = Setup { script, text, programs, limits, line, pipes };
+    let (out, hatch) = if networked { UnixStream::pair().map(both)? } else { (None, None) };
+    if let Some(out) = &out {
+        out.set_nonblocking(true)?;
+    }
+    let setup = Setup { script, text, programs, limits, line, hatch, pipes };
     let (pid, process) =
         into_namespaces(move || first(setup)).map_err(step("make namespaces for it"))?;
     let begun = give_users(pid).and_then(|()| ours.write_all(GO));
     let number = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(ErrorKind::InvalidData)?;
-    let boxed = Boxed { pid: number, process, line: ours };
+    let boxed = Boxed { pid: number, process, line: ours, hatch: out };
     match begun {
         Ok(()) => Ok(boxed),
         Err(error) => {
@@ -105,6 +117,10 @@ pub(super) fn start(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> 
             Err(error)
         }
     }
+}
+
+fn both<T>((one, other): (T, T)) -> (Option<T>, Option<T>) {
+    (Some(one), Some(other))
 }
 
 /// Says who its user is for the host. The kernel lets only the maker of the namespace do this, and
@@ -139,14 +155,16 @@ fn first(setup: Setup<'_>) -> u8 {
 
 /// Puts the sandbox up and starts the script in it. Answers its number inside.
 fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
-    let Setup { script, text, programs, limits, line: own, pipes } = setup;
+    let Setup { script, text, programs, limits, line: own, hatch, pipes } = setup;
     set_pdeathsig(Signal::SIGKILL)?;
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     // Above all the shim's lock: who holds it seems to be alive.
     let [out, err] = pipes.each_ref().map(AsRawFd::as_raw_fd);
-    close_all_but(&[line.as_raw_fd(), own.as_raw_fd(), null.as_raw_fd(), out, err])?;
+    let mut kept = vec![line.as_raw_fd(), own.as_raw_fd(), null.as_raw_fd(), out, err];
+    kept.extend(hatch.as_ref().map(AsRawFd::as_raw_fd));
+    close_all_but(&kept)?;
     drop(null);
     let mut go = [0; GO.len()];
     (&*line).read_exact(&mut go).map_err(step("hear of its shim"))?;
@@ -157,6 +175,10 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     drop(sources);
     fs::write(Path::new(WORK).join(SCRIPT), text).map_err(step("keep the script"))?;
     network::up()?;
+    if let Some(hatch) = hatch {
+        // Nothing of it stays here: what the script starts could else hold it.
+        network::hand_out(&network::listen()?, &hatch)?;
+    }
     let none = CapabilitySets {
         effective: rustix::thread::CapabilitySet::empty(),
         permitted: rustix::thread::CapabilitySet::empty(),

@@ -1,11 +1,12 @@
-//! Which files a script may open, and whom it may signal, held by Landlock. Owns the rights.
+//! Which files a script may open, which port it may reach and whom it may signal, held by Landlock.
+//! Owns the rights.
 //! Must not know where the paths come from.
 
 use std::io;
 use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, Ruleset,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, NetPort, Ruleset,
     RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
 };
 
@@ -13,6 +14,8 @@ use landlock::{
 const NEWEST: ABI = ABI::V6;
 /// The first version that keeps signals and abstract sockets inside (landlock(7)).
 const SCOPES: ABI = ABI::V6;
+/// The first version that keeps connections to ports (landlock(7)).
+const PORTS: ABI = ABI::V4;
 
 /// What may be opened.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +26,17 @@ pub(super) struct Paths {
     pub(super) work: Vec<PathBuf>,
     /// Devices to read and write, with nothing else of a device.
     pub(super) devices: Vec<PathBuf>,
+}
+
+/// Where a script may connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What there is in a network of its own.
+    OwnNetwork,
+    /// Nothing of the host's.
+    Nothing,
+    /// This port, whoever listens there, and nothing else.
+    Port(u16),
 }
 
 /// Made before there is a script, so that the script's process only has to take it on.
@@ -36,22 +50,28 @@ pub(super) struct Held {
     pub(super) files: bool,
     /// Signals do not leave, either.
     pub(super) signals: bool,
+    /// Nor does a connection to another port.
+    pub(super) ports: bool,
 }
 
 impl Fence {
     /// Opens the paths; those that are not there are left out. In the host's network no port can be
-    /// bound or reached either.
-    pub(super) fn new(paths: &Paths, in_hosts_network: bool) -> io::Result<Self> {
+    /// bound.
+    pub(super) fn new(paths: &Paths, reach: Reach) -> io::Result<Self> {
+        let port = match reach {
+            Reach::OwnNetwork | Reach::Nothing => None,
+            Reach::Port(port) => Some(Ok(NetPort::new(port, AccessNet::ConnectTcp))),
+        };
         let read = AccessFs::from_read(NEWEST);
         let device = AccessFs::ReadFile | AccessFs::WriteFile;
         let rules = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))
             .and_then(|rules| {
-                if in_hosts_network {
-                    rules.handle_access(AccessNet::from_all(NEWEST))
-                } else {
+                if reach == Reach::OwnNetwork {
                     Ok(rules)
+                } else {
+                    rules.handle_access(AccessNet::from_all(NEWEST))
                 }
             })
             .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
@@ -61,6 +81,7 @@ impl Fence {
                 rules.add_rules(path_beneath_rules(&paths.work, AccessFs::from_all(NEWEST)))
             })
             .and_then(|rules| rules.add_rules(path_beneath_rules(&paths.devices, device)))
+            .and_then(|rules| rules.add_rules(port))
             .map_err(io::Error::other)?;
         Ok(Self(rules))
     }
@@ -69,10 +90,10 @@ impl Fence {
     pub(super) fn apply(&self) -> io::Result<Held> {
         let status = self.0.try_clone()?.restrict_self().map_err(io::Error::other)?;
         let files = status.ruleset != RulesetStatus::NotEnforced;
-        let signals = match status.landlock {
-            LandlockStatus::Available { effective_abi, .. } => files && effective_abi >= SCOPES,
+        let has = |version| match status.landlock {
+            LandlockStatus::Available { effective_abi, .. } => files && effective_abi >= version,
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => false,
         };
-        Ok(Held { files, signals })
+        Ok(Held { files, signals: has(SCOPES), ports: has(PORTS) })
     }
 }

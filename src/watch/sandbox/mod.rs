@@ -15,7 +15,7 @@ mod filter;
 mod init;
 mod landlock;
 mod limits;
-mod network;
+pub(super) mod network;
 pub mod probe;
 mod programs;
 mod root;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::filter::Filter;
 pub(super) use self::init::{Boxed, Report};
-use self::landlock::{Fence as Rules, Paths};
+use self::landlock::{Fence as Rules, Paths, Reach};
 pub use self::limits::Limits;
 pub(super) use self::limits::{Passed, Watchdog};
 use self::programs::Programs;
@@ -69,13 +69,14 @@ const INSIDE: u32 = 1_000;
 /// Who it is for the host where the shim is root: the kernel's own "nobody", who owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// Starts a script in namespaces.
+/// Starts a script in namespaces; `networked` with a way out of them.
 pub(super) fn start_boxed(
     script: Script<'_>,
     limits: Limits,
+    networked: bool,
     pipes: [OwnedFd; 2],
 ) -> io::Result<Boxed> {
-    init::start(script, limits, pipes)
+    init::start(script, limits, networked, pipes)
 }
 
 /// What a script's own process does before it becomes Python, in either tier. It was made before,
@@ -84,6 +85,8 @@ pub(super) fn start_boxed(
 pub(super) struct Restraint {
     tier: Tier,
     limits: Limits,
+    /// In the host's network it may connect to a port.
+    networked: bool,
     rules: Rules,
     /// Processes of the same user that are there already, since the limit counts those too.
     others: u64,
@@ -92,8 +95,13 @@ pub(super) struct Restraint {
 }
 
 impl Restraint {
-    /// For a script in the host's namespaces. Its directory is given to whom it becomes.
-    pub(super) fn without_namespaces(script: Script<'_>, limits: Limits) -> io::Result<Self> {
+    /// For a script in the host's namespaces, which may connect to this `port` at most. Its
+    /// directory is given to whom it becomes.
+    pub(super) fn without_namespaces(
+        script: Script<'_>,
+        limits: Limits,
+        port: Option<u16>,
+    ) -> io::Result<Self> {
         let user = nix::unistd::geteuid().is_root().then_some(NOBODY);
         if let Some(user) = user {
             for path in [script.work, &script.work.join(SCRIPT)] {
@@ -108,9 +116,10 @@ impl Restraint {
             work: vec![],
             devices: programs::DEVICES.map(Into::into).to_vec(),
         };
-        let rules = Rules::new(&paths, true)?;
+        let rules = Rules::new(&paths, port.map_or(Reach::Nothing, Reach::Port))?;
         let others = limits::processes_of(user.unwrap_or(nix::unistd::geteuid().as_raw()));
-        Ok(Self { tier: Tier::Landlock, limits, rules, others, user })
+        let networked = port.is_some();
+        Ok(Self { tier: Tier::Landlock, limits, networked, rules, others, user })
     }
 
     /// For a script in namespaces, from inside of them.
@@ -120,9 +129,10 @@ impl Restraint {
             work: vec![work.to_owned()],
             devices: programs::DEVICES.map(Into::into).to_vec(),
         };
-        let rules = Rules::new(&paths, false)?;
+        let rules = Rules::new(&paths, Reach::OwnNetwork)?;
+        let tier = Tier::Namespaces;
         // The first process is one of them.
-        Ok(Self { tier: Tier::Namespaces, limits, rules, others: 1, user: None })
+        Ok(Self { tier, limits, networked: false, rules, others: 1, user: None })
     }
 
     /// How the script is named to Python. Who it becomes may not be able to go the whole way to the
@@ -152,10 +162,13 @@ impl Restraint {
         if self.tier == Tier::Landlock && !held.files {
             return Err(io::Error::other("this kernel has no Landlock"));
         }
+        if self.networked && !held.ports {
+            return Err(io::Error::other("this kernel's Landlock has no word on ports"));
+        }
         // Without Landlock's word on signals the filter has one: nobody but oneself.
         let alone = self.tier == Tier::Landlock && !held.signals;
         let alone = alone.then(|| nix::unistd::getpid().as_raw());
-        Filter::new(self.tier, alone)?.apply()
+        Filter::new(self.tier, self.networked, alone)?.apply()
     }
 }
 

@@ -1,9 +1,12 @@
 //! The network of a script in namespaces: its own loopback device and nothing behind it. Owns the
-//! one message to the kernel. Whoever hands a listener out of it does so from the first process,
-//! after [`up`] and before the script. Must not know who listens.
+//! one message to the kernel, and the way of a listener out of it: the first process listens after
+//! [`up`] and before the script, and its shim takes what listens. A socket stays in the network it
+//! was made in, whoever holds it. Must not know who answers there.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::net::UnixStream;
 
 use nix::libc;
 use nix::sys::socket::{
@@ -11,11 +14,16 @@ use nix::sys::socket::{
 };
 
 use super::step;
+use crate::watch::egress::passing;
 
 /// The first device of every network.
 const LOOPBACK: i32 = 1;
 /// A header and one `struct ifinfomsg` (rtnetlink(7)).
 const REQUEST_BYTES: u32 = 32;
+/// Where the way out of a script's own network listens.
+pub(in crate::watch) const PORT: u16 = 3128;
+/// What a listener comes with: a descriptor cannot be sent alone.
+const LISTENS: &[u8] = b"l";
 /// Where an answer says what went wrong (netlink(7)).
 const ERROR_AT: usize = 16;
 
@@ -56,4 +64,30 @@ fn set_up() -> io::Result<()> {
         Some(error) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
         None => Err(io::ErrorKind::InvalidData.into()),
     }
+}
+
+/// Listens on the way out. Only where there is a network of one's own.
+pub(super) fn listen() -> io::Result<TcpListener> {
+    listen_at(PORT).map_err(step("listen on its way out"))
+}
+
+/// Listens on the loopback device at `port`; at any where it is 0.
+pub(in crate::watch) fn listen_at(port: u16) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    // Whoever holds it must never wait in it.
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Hands a listener out by `hatch`, whose other end the shim has.
+pub(super) fn hand_out(listener: &TcpListener, hatch: &UnixStream) -> io::Result<()> {
+    let sent = passing::send(hatch, LISTENS, listener.as_fd());
+    sent.map(drop).map_err(step("hand its way out to its shim"))
+}
+
+/// Takes the listener that came by `hatch`, which does not block. An error says that none will
+/// come; one that is `WouldBlock`, that none is there yet.
+pub(in crate::watch) fn take(hatch: &UnixStream) -> io::Result<TcpListener> {
+    let (_, listener) = passing::receive(hatch, &mut [0; LISTENS.len()])?;
+    listener.map(TcpListener::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }

@@ -13,12 +13,22 @@ use rustix::process::{WaitOptions, waitpid};
 use serde::{Deserialize, Serialize};
 
 use super::init::Report;
-use super::{Fence, Limits, Restraint, Tier, start_boxed, step};
+use super::{Fence, Limits, Restraint, Tier, network, start_boxed, step};
 use crate::core::execution::Exit;
 use crate::core::limits::WATCH_PROBE_MS_MAX;
 use crate::watch::spawn::{self, Script};
 use crate::watch::spool::SCRIPT;
 
+/// What is run to try the way out where there are no namespaces: one port can be reached, another
+/// one cannot.
+const SCRIPT_OF_NETWORK: &str = "import socket
+socket.create_connection(('127.0.0.1', {port}), 5)
+try:
+    socket.create_connection(('127.0.0.1', {other}), 5)
+    print('outside')
+except PermissionError:
+    print('inside')
+";
 /// What is run. It has to come through whole.
 const SCRIPT_OF_PROBE: &str = "print('inside')";
 const SAYS: &str = "inside\n";
@@ -34,6 +44,9 @@ pub struct Finding {
     pub no_namespaces: Option<String>,
     /// Why Landlock and the filter alone do not do, where they do not.
     pub no_landlock: Option<String>,
+    /// Why scripts can have no network in that tier, where they cannot.
+    #[serde(default)]
+    pub no_network: Option<String>,
 }
 
 impl Finding {
@@ -46,6 +59,16 @@ impl Finding {
             self.no_namespaces.as_ref().unwrap_or(&none),
             self.no_landlock.as_ref().unwrap_or(&none),
         )
+    }
+
+    /// Why a script cannot have a network here, and what to do.
+    pub fn network_refusal(&self) -> Option<String> {
+        let why = self.no_network.as_ref()?;
+        Some(format!(
+            "scripts can have no network on this machine: without namespaces Linux 6.7 or newer is \
+             needed, whose Landlock keeps connections to one port ({why}); `dogwatch doctor` says \
+             how to get namespaces"
+        ))
     }
 
     /// How a better tier is had, as far as the reason tells.
@@ -75,6 +98,7 @@ pub fn ask(program: &Path, python: &Path, limits: Limits, place: &Path) -> Findi
         tier: None,
         no_namespaces: Some(format!("the sandbox cannot be tried: {error}")),
         no_landlock: Some("so nothing is known of Landlock".to_owned()),
+        no_network: None,
     })
 }
 
@@ -101,6 +125,10 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
             Err(error) => *why = Some(format!("{}: {error}", tier.words())),
         }
     }
+    if finding.tier == Some(Tier::Landlock) {
+        let tried = tried_network(limits, python, place);
+        finding.no_network = tried.err().map(|error| error.to_string());
+    }
     finding
 }
 
@@ -114,18 +142,37 @@ impl Drop for Place {
 }
 
 fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
+    ran(fence, python, place, (SCRIPT_OF_PROBE, None))
+}
+
+fn tried_network(limits: Limits, python: &Path, place: &Path) -> io::Result<()> {
+    let [way, other] = [network::listen_at(0)?, network::listen_at(0)?];
+    let [port, other] = [way.local_addr()?.port(), other.local_addr()?.port()];
+    let script = SCRIPT_OF_NETWORK
+        .replace("{port}", &port.to_string())
+        .replace("{other}", &other.to_string());
+    ran(Fence { tier: Tier::Landlock, limits }, python, place, (&script, Some(port)))
+}
+
+/// Runs this text, which may connect to this port, and which has to say that it is inside.
+fn ran(
+    fence: Fence,
+    python: &Path,
+    place: &Path,
+    (script, port): (&str, Option<u16>),
+) -> io::Result<()> {
     let path = place.join(format!("probe-{}", std::process::id()));
     // Left by one that was killed and had the same number.
     let _none = fs::remove_dir_all(&path);
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
     let place = Place(path);
-    fs::write(place.0.join(SCRIPT), SCRIPT_OF_PROBE)?;
+    fs::write(place.0.join(SCRIPT), script)?;
     let script = Script { python, env: &[], work: &place.0 };
     let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (complained, err) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let exit = match fence.tier {
         Tier::Namespaces => in_namespaces(script, fence.limits, [out, err]),
-        Tier::Landlock => in_place(script, fence.limits, [out, err]),
+        Tier::Landlock => in_place(script, fence.limits, port, [out, err]),
     }?;
     let (said, complained) = (text(said), text(complained));
     if exit == Some(Exit::Code(0)) && said == SAYS {
@@ -138,7 +185,7 @@ fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
 type Tried = io::Result<Option<Exit>>;
 
 fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
-    let mut boxed = start_boxed(script, limits, pipes)?;
+    let mut boxed = start_boxed(script, limits, false, pipes)?;
     waitpid(Some(boxed.pid), WaitOptions::empty())?;
     match boxed.report() {
         Some(Report::Ended { exit, .. }) => Ok(exit),
@@ -147,8 +194,8 @@ fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tri
     }
 }
 
-fn in_place(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
-    let restraint = Restraint::without_namespaces(script, limits)?;
+fn in_place(script: Script<'_>, limits: Limits, port: Option<u16>, pipes: [OwnedFd; 2]) -> Tried {
+    let restraint = Restraint::without_namespaces(script, limits, port)?;
     let status = spawn::script(script, Some(restraint), pipes).status()?;
     Ok(status.code().map(Exit::Code))
 }

@@ -1,10 +1,11 @@
 //! The shim: a small process of its own for each execution, `dogwatch shim DIR`. It outlives the
 //! bot, waits for "go", runs the script, holds it to its deadline, keeps what it prints and writes
-//! the exit record. Synchronous, one thread. Must not know the bot, the ledger or a network.
+//! the exit record. Synchronous, one thread. Must not know the bot, the ledger or who may go where.
 
 mod course;
 mod ctl;
 mod family;
+mod gate;
 mod stream;
 mod supervise;
 
@@ -25,7 +26,8 @@ use self::ctl::Ctl;
 use self::stream::{READ_BYTES, Stream};
 use self::supervise::Supervisor;
 use super::exit_record;
-use super::spool::{ERR, LOCK, OUT, read_spec};
+use super::spec;
+use super::spool::{ERR, LOCK, OUT};
 use crate::failpoint;
 
 /// Why a shim could not do its work.
@@ -70,7 +72,7 @@ fn attend(dir: &Path) -> Result<(), ShimError> {
     failpoint!("shim.begun");
     std::env::set_current_dir(dir).map_err(cannot("enter its directory"))?;
     let here = Path::new(".");
-    let spec = read_spec(here).map_err(io::Error::other).map_err(cannot("read what to run"))?;
+    let spec = spec::read(here).map_err(io::Error::other).map_err(cannot("read what to run"))?;
     let written = exit_record::read(here).map_err(cannot("look for an exit record"))?;
     if written.is_some() {
         return Ok(());
@@ -82,7 +84,7 @@ fn attend(dir: &Path) -> Result<(), ShimError> {
     failpoint!("shim.ready");
     let buffer = vec![0; READ_BYTES];
     // The lock is free when this process is gone.
-    Supervisor { spec, lock, out, err, ctl, signals, buffer }.run()
+    Supervisor { spec, lock, out, err, ctl, gate: None, signals, buffer }.run()
 }
 
 /// The lock comes as stdin, already taken. It is free again when this process is gone.

@@ -17,6 +17,7 @@ use nix::unistd::pipe2;
 use super::course::{Course, Step, Why};
 use super::ctl::Ctl;
 use super::family::{self, End, Leader};
+use super::gate::Gate;
 use super::stream::Stream;
 use super::{ShimError, cannot, monotonic_ms, wall_ms};
 use crate::core::execution::{Exit, Status};
@@ -25,8 +26,8 @@ use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
 use crate::watch::sandbox::{self, Fence, Passed, Restraint, Tier, Watchdog};
-use crate::watch::spawn::{self, OOM_SCORE};
-use crate::watch::spool::Spec;
+use crate::watch::spawn::{self, OOM_SCORE, Script};
+use crate::watch::spec::Spec;
 
 /// Between two looks for leftovers that do not die at once.
 const LEFTOVERS_POLL_MS: u64 = 20;
@@ -39,6 +40,8 @@ pub(super) struct Supervisor {
     pub(super) out: Stream,
     pub(super) err: Stream,
     pub(super) ctl: Ctl,
+    /// The script's way out, while there is a script that has one.
+    pub(super) gate: Option<Gate>,
     pub(super) signals: SignalFd,
     /// Where pipes are read into.
     pub(super) buffer: Vec<u8>,
@@ -117,6 +120,8 @@ impl Supervisor {
         // The group goes while its leader is not reaped, then whoever left the group.
         leader.signal(Signal::SIGKILL);
         let end = leader.reap();
+        // With it the egress process learns that this is over.
+        self.gate = None;
         failpoint!("script.ended");
         let (swept, left) = self.sweep();
         self.drain();
@@ -155,27 +160,43 @@ impl Supervisor {
         let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
         self.out.attach(out)?;
         self.err.attach(err)?;
+        let pipes = [out_end, err_end];
+        let mut gate = self.open_gate()?;
+        let mut env = self.spec.env.clone();
+        env.extend(gate.iter().flat_map(Gate::environment));
+        let script = Script { env: &env, ..self.spec.script() };
         let leader = match self.spec.fence {
-            None => self.start_here(None, [out_end, err_end])?,
+            None => start_here(script, None, pipes)?,
             Some(Fence { tier: Tier::Landlock, limits }) => {
-                let restraint = Restraint::without_namespaces(self.spec.script(), limits)?;
-                self.start_here(Some(restraint), [out_end, err_end])?
+                let port = gate.as_ref().and_then(Gate::port);
+                let restraint = Restraint::without_namespaces(script, limits, port)?;
+                start_here(script, Some(restraint), pipes)?
             }
             Some(Fence { tier: Tier::Namespaces, limits }) => {
-                let pipes = [out_end, err_end];
-                Leader::First(sandbox::start_boxed(self.spec.script(), limits, pipes)?)
+                let mut first = sandbox::start_boxed(script, limits, gate.is_some(), pipes)?;
+                if let Some(gate) = &mut gate {
+                    gate.expect(first.hatch.take());
+                }
+                Leader::First(first)
             }
         };
+        self.gate = gate;
         // Not before: the kernel would let nobody write the users of what it starts. It is hygiene
         // only, so a script may run where it is not allowed.
         let _readable = set_dumpable(false);
         Ok(leader)
     }
 
-    fn start_here(&self, restraint: Option<Restraint>, pipes: [OwnedFd; 2]) -> io::Result<Leader> {
-        let child = spawn::script(self.spec.script(), restraint, pipes).spawn()?;
-        let _kept = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE);
-        Ok(Leader::Script(child))
+    /// The script's way out, if it is to have one. Without a sandbox nothing would hold it to that.
+    fn open_gate(&self) -> io::Result<Option<Gate>> {
+        let (Some(network), now) = (self.spec.network.clone(), monotonic_ms()) else {
+            return Ok(None);
+        };
+        match self.spec.fence.map(|fence| fence.tier) {
+            Some(Tier::Namespaces) => Ok(Some(Gate::inside(network, now))),
+            Some(Tier::Landlock) => Gate::here(network, now).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Who looks at what the script uses, where it is held to anything.
@@ -261,6 +282,8 @@ impl Supervisor {
     /// pipes are drained and orders are answered.
     fn wait(&mut self, until: Option<u64>) -> Happened {
         // Everything it waits for is an event, so nothing wakes it before the time.
+        let gate = self.gate.as_ref().and_then(Gate::due);
+        let until = until.into_iter().chain(gate).min();
         let timeout = until.map_or(PollTimeout::NONE, |until| {
             let ms = until.saturating_sub(monotonic_ms());
             PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
@@ -269,9 +292,13 @@ impl Supervisor {
         fds.extend(self.out.poll_fd());
         fds.extend(self.err.poll_fd());
         fds.extend(self.ctl.poll_fds());
+        fds.extend(self.gate.iter().flat_map(Gate::poll_fds));
         // An interrupted poll is like one that ended early: all below return at once.
         let _ready = poll(&mut fds, timeout);
         drop(fds);
+        if let Some(gate) = &mut self.gate {
+            gate.tend(monotonic_ms());
+        }
         let mut happened = Happened { orders: self.ctl.take(), ..Happened::default() };
         // Without its lock it is dead to everybody, so its script may not run on unseen.
         happened.removed = self.lock.metadata().is_ok_and(|lock| lock.nlink() == 0);
@@ -283,4 +310,14 @@ impl Supervisor {
         }
         happened
     }
+}
+
+fn start_here(
+    script: Script<'_>,
+    restraint: Option<Restraint>,
+    pipes: [OwnedFd; 2],
+) -> io::Result<Leader> {
+    let child = spawn::script(script, restraint, pipes).spawn()?;
+    let _kept = fs::write(format!("/proc/{}/oom_score_adj", child.id()), OOM_SCORE);
+    Ok(Leader::Script(child))
 }
