@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
+use dogwatch::core::egress::Policy;
 use dogwatch::core::execution::Address;
 use dogwatch::core::id::{BootId, DedupeKey, Principal, SessionId};
 use dogwatch::core::ledger::session::Allowance;
@@ -22,7 +23,7 @@ use dogwatch::ports::{
 use dogwatch::slack;
 use dogwatch::store::{SystemClock, UlidIds};
 use dogwatch::tools::Wiring;
-use dogwatch::watch::{self, Sandbox, Timing, Watch};
+use dogwatch::watch::{self, NetworkSettings, Sandbox, Timing, Watch};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{broadcast, mpsc};
@@ -113,6 +114,7 @@ fn launcher(
         redactor: Arc::new(str::to_owned),
         timing: Timing::default(),
         sandbox: Sandbox::Off,
+        network: NetworkSettings::default(),
     };
     let sink: Arc<dyn ExitSink> = Arc::<Exits>::clone(exits);
     Watch::open(settings, &UlidIds, Arc::clone(clock), sink, tasks.clone()).unwrap()
@@ -142,6 +144,7 @@ impl Bot {
             name: "bench".into(),
             instructions: String::new(),
             wiring: Wiring::all(),
+            reach: Policy::default(),
             limits: Limits::default(),
             allowance: Allowance { wakes: 1_000_000, tokens: u64::MAX / 2, spawns: 1_000_000 },
         };

@@ -81,6 +81,7 @@ impl Lab {
             home: Home::Spool(SpoolId::new("spool").unwrap()),
             boot: self.boot.clone(),
             shown: false,
+            access: dogwatch::core::egress::Access::default(),
         };
         let execution = self.ledger.run(&register).await.unwrap().id;
         let body = Body::Model {

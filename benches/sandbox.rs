@@ -10,7 +10,7 @@ use dogwatch::core::execution::Outcome;
 use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::ports::{ExitSink, Launch, Launcher};
 use dogwatch::store::UlidIds;
-use dogwatch::watch::{Limits, Sandbox, Settings, Timing, Watch};
+use dogwatch::watch::{Limits, NetworkSettings, Sandbox, Settings, Timing, Watch};
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -47,6 +47,7 @@ impl Launched {
             redactor: Arc::new(str::to_owned),
             timing: Timing::default(),
             sandbox,
+            network: NetworkSettings::default(),
         };
         let (tell, ends) = mpsc::unbounded_channel();
         let tasks = TaskTracker::new();
@@ -64,6 +65,7 @@ impl Launched {
             python: python.to_owned(),
             timeout_ms: 600_000,
             grace_ms: 1_000,
+            access: dogwatch::core::egress::Access::default(),
         };
         self.watch.launch(launch).await.unwrap();
         execution

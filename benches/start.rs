@@ -16,7 +16,7 @@ use dogwatch::core::ledger::{
 use dogwatch::core::message::{Answer, Delta, ModelError, Request};
 use dogwatch::ports::{Desk, Ids, Launch, Launcher, Model, Store};
 use dogwatch::store::{Settings, Sqlite, UlidIds};
-use dogwatch::watch::{self, Sandbox, Timing, Watch};
+use dogwatch::watch::{self, NetworkSettings, Sandbox, Timing, Watch};
 use futures_util::future::BoxFuture;
 use tokio_util::task::TaskTracker;
 
@@ -91,6 +91,7 @@ fn over(no: usize) -> Execution {
         late: vec![],
         shown: false,
         shared: false,
+        access: dogwatch::core::egress::Access::default(),
     }
 }
 
@@ -150,6 +151,7 @@ async fn fill_spool(directory: &Path, count: usize) {
         redactor: Arc::new(str::to_owned),
         timing: Timing::default(),
         sandbox: Sandbox::Off,
+        network: NetworkSettings::default(),
     };
     let sink = Arc::new(Deaf(tokio::sync::Notify::new()));
     let ears: Arc<Deaf> = Arc::clone(&sink);
@@ -161,6 +163,7 @@ async fn fill_spool(directory: &Path, count: usize) {
         python: "print(1)".into(),
         timeout_ms: 60_000,
         grace_ms: 1_000,
+        access: dogwatch::core::egress::Access::default(),
     };
     watch.launch(launch).await.unwrap();
     watch.go(&session, &execution).await.unwrap();

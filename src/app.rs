@@ -1,7 +1,7 @@
 //! The composition root: the only file that knows everything. Owns the order in which the rooms
 //! are opened and closed, and maps configuration onto their settings.
 
-mod agents;
+pub(crate) mod agents;
 pub(crate) mod sandbox;
 pub(crate) mod slack;
 
@@ -247,6 +247,7 @@ fn launcher(
         spool: config.watch.spool_dir.clone(),
         program: program()?,
         python,
+        network: sandbox::network(config, &env),
         env,
         redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
         timing: watch::Timing::default(),

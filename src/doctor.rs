@@ -116,7 +116,8 @@ pub async fn run(file: Option<&Path>) -> Checkup {
     directories(&mut checkup, &config);
     store(&mut checkup, &config).await;
     python(&mut checkup, &config);
-    sandbox(&mut checkup, &config);
+    let found = sandbox(&mut checkup, &config);
+    network(&mut checkup, &config, found.as_ref());
     watchers(&mut checkup, &config);
     model(&mut checkup, &config).await;
     slack(&mut checkup, &config).await;
@@ -248,7 +249,8 @@ fn python(checkup: &mut Checkup, config: &Config) {
     }
 }
 
-fn sandbox(checkup: &mut Checkup, config: &Config) {
+/// What was found of the sandbox, where one is wanted and could be tried.
+fn sandbox(checkup: &mut Checkup, config: &Config) -> Option<watch::probe::Finding> {
     let limits = match app::sandbox::wanted(config) {
         watch::Sandbox::Required(limits) => limits,
         watch::Sandbox::Off => {
@@ -257,16 +259,16 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
             let cure = "take `sandbox = \"off\"` out of [watch]; else run dogwatch as a user of \
                         its own, on a machine without secrets";
             checkup.add("sandbox", Grade::Warning, what.into(), Some(cure));
-            return;
+            return None;
         }
     };
     // What it runs in the sandbox is what would run there: without Python there is nothing to try.
     let Ok(python) = watch::find_python(&config.watch.python, &app::environment()) else {
         let what = "not tried, since there is no Python".to_owned();
         checkup.add("sandbox", Grade::Failed, what, Some("see python"));
-        return;
+        return None;
     };
-    let Ok(program) = app::program() else { return };
+    let program = app::program().ok()?;
     let spool = &config.watch.spool_dir;
     let place = if spool.exists() { spool.clone() } else { std::env::temp_dir() };
     let found = watch::probe::ask(&program, &python, limits, &place);
@@ -278,6 +280,36 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
         }
         (None, _) => checkup.add("sandbox", Grade::Failed, found.refusal(), found.cure()),
     }
+    Some(found)
+}
+
+/// Which scripts may reach what, by names alone, and whether any can.
+fn network(checkup: &mut Checkup, config: &Config, found: Option<&watch::probe::Finding>) {
+    let mut lines: Vec<String> = Vec::new();
+    for agent in config.agents.iter().filter(|agent| !agent.hosts.is_empty()) {
+        let hosts: Vec<String> = agent.hosts.iter().map(ToString::to_string).collect();
+        lines.push(format!("scripts of {} may name {}", agent.name, hosts.join(", ")));
+    }
+    for one in &config.credentials {
+        let roles: Vec<&str> = one.roles.iter().map(|role| role.word()).collect();
+        let (agents, roles) = (one.agents.join(", "), roles.join(" or "));
+        lines.push(format!("credential {} for {}: {agents} ({roles})", one.name, one.to));
+    }
+    let wanted = !lines.is_empty();
+    let open = config.watch.sandbox == config::Sandbox::Off;
+    if open {
+        lines.push("without a sandbox scripts reach whatever this machine reaches".to_owned());
+    } else if !wanted {
+        lines.push("no agent lists hosts, so scripts reach nothing".to_owned());
+    }
+    let refusal = found.and_then(watch::probe::Finding::network_refusal);
+    lines.extend(refusal.clone());
+    let (grade, cure) = match (wanted && refusal.is_some(), wanted && open) {
+        (true, _) => (Grade::Failed, found.and_then(watch::probe::Finding::cure)),
+        (false, true) => (Grade::Warning, Some("take `sandbox = \"off\"` out of [watch]")),
+        (false, false) => (Grade::Ok, None),
+    };
+    checkup.add("network", grade, lines.join("\n"), cure);
 }
 
 async fn model(checkup: &mut Checkup, config: &Config) {

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 
 use crate::core::earlier::Earlier;
+use crate::core::egress::Access;
 use crate::core::execution::{Address, Execution, Outcome, PostSort};
 use crate::core::id::{ExecutionId, FileId, ItemId, SessionId, SpoolId, TurnNo};
 use crate::core::ledger::row::Surface;
@@ -314,6 +315,8 @@ pub struct Launch {
     pub timeout_ms: u64,
     /// Between TERM and KILL.
     pub grace_ms: u64,
+    /// What it may have of the network.
+    pub access: Access,
 }
 
 /// Why nothing was launched.
@@ -349,6 +352,8 @@ pub struct SpoolEntry {
     pub session: SessionId,
     /// The execution.
     pub execution: ExecutionId,
+    /// It was started with a network; see [`Launcher::allow`].
+    pub networked: bool,
     /// What it is.
     pub found: Found,
 }
@@ -373,6 +378,20 @@ pub trait Launcher: Send + Sync + 'static {
         &'a self,
         python: &'a str,
     ) -> BoxFuture<'a, Result<Option<SyntaxFault>, LaunchError>>;
+    /// Can a script have a network here? The error says why not.
+    fn has_network(&self) -> Result<(), LaunchError> {
+        Ok(())
+    }
+    /// Says again what a script that was started with a network may have of it, since whoever holds
+    /// it to that keeps nothing. Unknown is no error.
+    fn allow<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _execution: &'a ExecutionId,
+        _access: &'a Access,
+    ) -> BoxFuture<'a, Result<(), LaunchError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
     /// Starts the shim, which waits for `go`. Its end is reported to the `ExitSink`, once a boot.
     fn launch(&self, launch: Launch) -> BoxFuture<'_, Result<(), LaunchError>>;
     /// Lets it run; a second time changes nothing.

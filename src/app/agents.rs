@@ -8,9 +8,11 @@ use anyhow::{Context, Result};
 
 use crate::config::{self, Config, Sandbox, SlackPlace};
 use crate::core::budget::Limits;
+use crate::core::egress::Grant;
 use crate::core::execution::Address;
 use crate::core::ledger::session::Allowance;
 use crate::core::policy::Role;
+use crate::core::reach;
 use crate::engine::{Agent, Agents};
 use crate::slack::place::{SURFACE, Thread};
 use crate::tools::Wiring;
@@ -64,15 +66,19 @@ pub(super) fn models(config: &Config) -> BTreeMap<String, String> {
 /// An agent in a place that allows no more than this role.
 fn agent_of(config: &Config, agent: &config::Agent, role: Role) -> Agent {
     let limits = agent.limits;
+    let role = agent.role.narrower(role);
+    let reach = reach::policy(&agent.name, role, &agent.hosts, &grants(config));
     Agent {
         name: agent.name.clone(),
         instructions: agent.instructions.clone(),
         wiring: Wiring {
             families: agent.tools.clone(),
-            role: agent.role.narrower(role),
+            role,
             grace_ms: config.watch.grace_ms,
             sandboxed: config.watch.sandbox != Sandbox::Off,
+            networked: !reach.hosts.is_empty(),
         },
+        reach,
         limits: Limits {
             model_calls: limits.model_calls_per_turn,
             tool_calls: limits.tool_calls_per_turn,
@@ -84,4 +90,15 @@ fn agent_of(config: &Config, agent: &config::Agent, role: Role) -> Agent {
             spawns: limits.chain_spawns,
         },
     }
+}
+
+/// Who may be lent what.
+pub(crate) fn grants(config: &Config) -> Vec<Grant> {
+    let all = config.credentials.iter().map(|credential| Grant {
+        name: credential.name.clone(),
+        to: credential.to.clone(),
+        agents: credential.agents.clone(),
+        roles: credential.roles.clone(),
+    });
+    all.collect()
 }

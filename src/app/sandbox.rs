@@ -1,6 +1,9 @@
-//! How scripts are held: from the configuration to the launcher, and what is said of it at a start.
+//! How scripts are held and what they may reach: from the configuration to the launcher, and what
+//! is said of it at a start.
 
-use crate::config::{self, Config};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::config::{self, Config, WatchNetwork};
 use crate::watch::{self, Watch};
 
 /// What somebody should know before a script runs.
@@ -23,6 +26,31 @@ pub(crate) fn wanted(config: &Config) -> watch::Sandbox {
                 cpu_seconds_max: limits.cpu_seconds_max,
             })
         }
+    }
+}
+
+/// What the configuration says of scripts that have a network.
+pub(super) fn network(config: &Config, env: &[(String, String)]) -> watch::NetworkSettings {
+    let WatchNetwork { addresses, ca_file, bytes_max, requests_per_minute } = &config.watch.network;
+    let lent = config.credentials.iter().map(|credential| {
+        let secret = credential.secret.expose_secret();
+        watch::egress::Lent {
+            name: credential.name.clone(),
+            host: credential.to.clone(),
+            header: credential.header.clone(),
+            value: SecretString::from(format!("{}{secret}", credential.prefix)),
+            requests_per_minute: credential.requests_per_minute,
+        }
+    });
+    watch::NetworkSettings {
+        egress: watch::egress::Settings {
+            addresses: addresses.clone(),
+            requests_per_minute: *requests_per_minute,
+            caps: watch::egress::Caps { bytes: *bytes_max, ..watch::egress::Caps::default() },
+            extra_ca: ca_file.clone(),
+            env: env.to_vec(),
+        },
+        lent: lent.collect(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::environment::path;
 use super::problem::Problem;
 use super::raw::{RawAgent, RawFamily, RawRole};
 use super::source::Source;
+use super::watch::hosts;
 use super::{Agent, BUILT_IN_AGENT, Limits};
 use crate::core::limits::{AGENTS_MAX, INSTRUCTIONS_BYTES_MAX, NAMES_IN_ERROR_MAX};
 use crate::core::nearest::{echo, nearest};
@@ -55,6 +56,7 @@ fn built_in(limits: Limits) -> Agent {
         instructions: String::new(),
         tools: Family::ALL.to_vec(),
         role: Role::Writable,
+        hosts: vec![],
         limits,
     }
 }
@@ -112,6 +114,7 @@ fn agent(raw: &RawAgent, above: Limits, checking: &mut Checking<'_>) -> Option<A
         instructions: instructions.to_owned(),
         tools,
         role: role_of(raw.role.unwrap_or(RawRole::Writable)),
+        hosts: hosts(&raw.hosts, checking),
         limits,
     })
 }

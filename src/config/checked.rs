@@ -17,7 +17,7 @@ use super::secret::SecretRef;
 use super::source::Source;
 use super::{
     Color, Config, ConsoleConfig, HttpConfig, Limits, LogConfig, LogFormat, ModelConfig,
-    OpenAiConfig, StoreConfig, agents, slack, watch,
+    OpenAiConfig, StoreConfig, agents, credentials, slack, watch,
 };
 use crate::core::limits::{
     CHAIN_SPAWNS_MAX, CHAIN_TOKENS_MAX, CHAIN_WAKES_MAX, MODEL_CALLS_PER_TURN_MAX, MODEL_IDLE_MS,
@@ -154,10 +154,12 @@ fn whole_config(raw: &RawConfig, checking: &mut Checking<'_>) -> Option<Config> 
     let limits = limits(&raw.limits, None, checking);
     let agents = agents::read(raw.agents_dir.as_deref(), limits, checking);
     let agent = agents::answering(raw.agent.as_deref(), &agents, checking);
+    let watch = watch::watch(&raw.watch, &data_dir, checking);
     Some(Config {
         file: checking.source.map(|source| source.file().to_owned()),
         model: model(&raw.model, checking),
-        watch: watch::watch(&raw.watch, &data_dir, checking),
+        credentials: credentials::read(&raw.credentials, (&agents, watch.sandbox), checking),
+        watch,
         limits,
         console: console(&raw.console, &data_dir, checking),
         http: http(&raw.http, checking),

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use crate::core::egress::{AddressRule, CredentialName, Destination, HostRule};
 use crate::core::policy::{Family, Role};
 
 mod agents;
 mod checked;
+mod credentials;
 mod environment;
 mod problem;
 mod raw;
@@ -42,6 +44,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// Watcher scripts.
     pub watch: WatchConfig,
+    /// Secrets that are used for scripts and never shown to them, by name.
+    pub credentials: Vec<Credential>,
     /// Budgets of agents that set none of their own.
     pub limits: Limits,
     /// `dogwatch chat`.
@@ -148,6 +152,8 @@ pub struct WatchConfig {
     pub sandbox: Sandbox,
     /// What a sandboxed script may use.
     pub limits: WatchLimits,
+    /// What holds for every script that has a network.
+    pub network: WatchNetwork,
     /// A path, or a name to be found in PATH.
     pub python: PathBuf,
     /// Between TERM and KILL.
@@ -156,6 +162,40 @@ pub struct WatchConfig {
     pub live_per_person: u32,
     /// Where running scripts are kept.
     pub spool_dir: PathBuf,
+}
+
+/// What holds for every script that has a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchNetwork {
+    /// Addresses of this network that may be reached all the same.
+    pub addresses: Vec<AddressRule>,
+    /// Certificate authorities as PEM, besides those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Bytes that one script may send, and as many that it may receive.
+    pub bytes_max: u64,
+    /// Requests a minute to one host, of all scripts together.
+    pub requests_per_minute: u32,
+}
+
+/// A secret that is used for scripts and never shown to them.
+#[derive(Debug, Clone)]
+pub struct Credential {
+    /// How it is asked for.
+    pub name: CredentialName,
+    /// The one host that gets it, and its port.
+    pub to: Destination,
+    /// The header that carries it.
+    pub header: String,
+    /// What stands in the header before the secret.
+    pub prefix: String,
+    /// The secret.
+    pub secret: SecretString,
+    /// The agents whose scripts may use it; each is one of `agents`.
+    pub agents: Vec<String>,
+    /// What those agents must be allowed where the script is started.
+    pub roles: Vec<Role>,
+    /// Requests a minute with it, of all scripts together.
+    pub requests_per_minute: u32,
 }
 
 /// Budgets.
@@ -330,6 +370,8 @@ pub struct Agent {
     pub tools: Vec<Family>,
     /// Whether it may change anything.
     pub role: Role,
+    /// Hosts that its scripts may reach.
+    pub hosts: Vec<HostRule>,
     /// Its budgets.
     pub limits: Limits,
 }
@@ -359,6 +401,7 @@ impl Config {
             StoreConfig::Sqlite { .. } => {}
             StoreConfig::Redis { url, .. } => secrets.extend([url.clone()]),
         }
+        secrets.extend(self.credentials.iter().map(|credential| credential.secret.clone()));
         if let Some(slack) = &self.slack {
             match &slack.credentials {
                 SlackCredentials::Token(token) => secrets.push(token.clone()),

@@ -28,6 +28,8 @@ pub(super) struct RawConfig {
     pub(super) model: RawModel,
     /// Watcher scripts.
     pub(super) watch: RawWatch,
+    /// Secrets that are used for scripts and never shown to them, by name.
+    pub(super) credentials: BTreeMap<String, RawCredential>,
     /// Budgets.
     pub(super) limits: RawLimits,
     /// `dogwatch chat`.
@@ -135,6 +137,40 @@ pub(super) struct RawWatchLimits {
     pub(super) cpu_seconds_max: Option<i64>,
 }
 
+/// `[watch.network]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawWatchNetwork {
+    /// Addresses of this network that may be reached all the same: single ones and ranges.
+    pub(super) addresses: Vec<String>,
+    /// Certificate authorities as PEM, besides those of the system. Relative to this file.
+    pub(super) ca_file: Option<String>,
+    /// Bytes that one script may send, and as many that it may receive.
+    pub(super) bytes_max: Option<i64>,
+    /// Requests a minute to one host, of all scripts together.
+    pub(super) requests_per_minute: Option<i64>,
+}
+
+/// One of `[credentials]`
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RawCredential {
+    /// The one host that gets it.
+    pub(super) host: Option<String>,
+    /// The header that carries it.
+    pub(super) header: Option<String>,
+    /// What stands in the header before the secret.
+    pub(super) prefix: Option<String>,
+    /// The secret.
+    pub(super) secret: Option<SecretRef>,
+    /// The agents whose scripts may use it.
+    pub(super) agents: Vec<String>,
+    /// What those agents must be allowed where the script is started.
+    pub(super) roles: Option<Vec<RawRole>>,
+    /// Requests a minute with it, of all scripts together.
+    pub(super) requests_per_minute: Option<i64>,
+}
+
 /// `[watch]`
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -143,6 +179,8 @@ pub(super) struct RawWatch {
     pub(super) sandbox: Option<RawSandbox>,
     /// What a sandboxed script may use.
     pub(super) limits: RawWatchLimits,
+    /// What holds for every script that has a network.
+    pub(super) network: RawWatchNetwork,
     /// The Python that runs scripts: a path, or a name to be found in PATH.
     pub(super) python: Option<String>,
     /// Milliseconds between TERM and KILL.
@@ -394,6 +432,8 @@ pub(super) struct RawAgent {
     pub(super) tools: Option<Vec<RawFamily>>,
     /// Whether it may change anything.
     pub(super) role: Option<RawRole>,
+    /// Hosts that its scripts may reach.
+    pub(super) hosts: Vec<String>,
     /// Its own limits, instead of those in dogwatch.toml.
     pub(super) limits: RawLimits,
 }

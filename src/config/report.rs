@@ -73,6 +73,20 @@ pub fn check_with(file: Option<&Path>, lookup: Lookup<'_>) -> Report {
                  own.",
             )),
         }
+        if config.watch.sandbox == Sandbox::Off
+            && let Some(agent) = config.agents.iter().find(|agent| !agent.hosts.is_empty())
+        {
+            warnings.push(about(
+                config,
+                "watch.sandbox",
+                &format!(
+                    "the agent '{}' lists hosts, and without a sandbox nothing holds a script to \
+                     them: it reaches whatever this machine reaches",
+                    agent.name
+                ),
+                "Take the line out: then a script reaches what it asked for and may have.",
+            ));
+        }
         if sends_secret_in_clear(config) {
             warnings.push(about(
                 config,

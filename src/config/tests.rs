@@ -17,6 +17,7 @@ fn environment(name: &str) -> Option<String> {
         "SLACK_SEAL_KEY" => Some("seal-from-env".into()),
         "SLACK_APP_TOKEN" => Some("xapp-from-env".into()),
         "SLACK_SIGNING_SECRET" => Some("signing-from-env".into()),
+        "GITHUB_TOKEN" => Some("github-from-env".into()),
         "GATEWAY_KEY" => Some("gateway-from-env".into()),
         _ => None,
     }
@@ -118,7 +119,8 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
     // One of the two ways to tokens.
     let text = text.replace("bot_token = { env = \"SLACK_BOT_TOKEN\" }\n", "");
     let files = Files::new(&text.replace("kind = \"scripted\"", "kind = \"openai\""))
-        .with("agents/dogwatch.toml", &agent);
+        .with("agents/dogwatch.toml", &agent)
+        .with("internal-ca.pem", "none that anybody would trust");
     let config = files.load().unwrap_or_else(|error| panic!("{error}"));
     let secrets = config.secrets();
     let held: Vec<&str> = secrets.iter().map(ExposeSecret::expose_secret).collect();
@@ -128,6 +130,7 @@ fn every_key_of_the_schema_is_in_the_reference_and_loads() {
             "http-from-env",
             "sk-from-env",
             "gateway-from-env",
+            "github-from-env",
             "client-from-env",
             "seal-from-env",
             "xapp-from-env"
@@ -144,9 +147,13 @@ fn missing(schema: &Value, written: &toml::Table) -> Vec<String> {
     for (name, property) in schema["properties"].as_object().unwrap() {
         // What may be absent stands in a list, before "null".
         let property = property.get("anyOf").map_or(property, |any| &any[0]);
-        let section = property["$ref"].as_str().and_then(|r| r.rsplit('/').next());
+        // Of a table whose keys are free each value has the same ones.
+        let free = property["additionalProperties"]["$ref"].as_str();
+        let section = property["$ref"].as_str().or(free).and_then(|r| r.rsplit('/').next());
         let keys = section.map_or(&Value::Null, |section| &sections[section]["properties"]);
-        match written.get(name) {
+        let first = |table: &toml::Value| table.as_table()?.values().next().cloned();
+        let value = written.get(name);
+        match if free.is_some() { value.and_then(first) } else { value.cloned() } {
             None => missing.push(name.clone()),
             Some(toml::Value::Table(table)) => {
                 let keys = keys.as_object().unwrap_or_else(|| panic!("{name} has no schema"));

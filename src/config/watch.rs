@@ -4,13 +4,17 @@ use std::path::{Path, PathBuf};
 
 use super::checked::Checking;
 use super::environment::path;
-use super::raw::{RawSandbox, RawWatch, RawWatchLimits};
-use super::{Sandbox, WatchConfig, WatchLimits};
+use super::raw::{RawSandbox, RawWatch, RawWatchLimits, RawWatchNetwork};
+use super::source::read_bounded;
+use super::{Sandbox, WatchConfig, WatchLimits, WatchNetwork};
+use crate::core::egress::{AddressRule, HostRule};
 use crate::core::limits::{
-    KILL_GRACE_MS, LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, WATCH_CPU_SECONDS,
-    WATCH_CPU_SECONDS_RANGE, WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE, WATCH_OPEN_FILES,
-    WATCH_OPEN_FILES_RANGE, WATCH_PROCESSES, WATCH_PROCESSES_RANGE, WATCH_TMP_BYTES,
-    WATCH_TMP_BYTES_RANGE, WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
+    EGRESS_ADDRESSES_MAX, EGRESS_BYTES_MAX, EGRESS_BYTES_RANGE, EGRESS_CA_BYTES_MAX,
+    EGRESS_HOSTS_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_REQUESTS_PER_MINUTE_RANGE, KILL_GRACE_MS,
+    LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, WATCH_CPU_SECONDS, WATCH_CPU_SECONDS_RANGE,
+    WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE, WATCH_OPEN_FILES, WATCH_OPEN_FILES_RANGE,
+    WATCH_PROCESSES, WATCH_PROCESSES_RANGE, WATCH_TMP_BYTES, WATCH_TMP_BYTES_RANGE,
+    WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
 };
 
 /// How scripts run.
@@ -30,6 +34,7 @@ pub(super) fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>
             RawSandbox::Off => Sandbox::Off,
         },
         limits: limits(&raw.limits, checking),
+        network: network(&raw.network, checking),
         python: python.unwrap_or_else(|| PathBuf::from("python3")),
         grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=60_000),
         live_per_person: checking.whole32(
@@ -41,6 +46,72 @@ pub(super) fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>
         spool_dir: spool_dir.unwrap_or_else(|| data_dir.join("spool")),
     }
 }
+
+fn network(raw: &RawWatchNetwork, checking: &mut Checking<'_>) -> WatchNetwork {
+    let key = "watch.network.addresses";
+    if raw.addresses.len() > EGRESS_ADDRESSES_MAX {
+        let what = format!("there are {} of them", raw.addresses.len());
+        checking.wrong(key, what, format!("At most {EGRESS_ADDRESSES_MAX} are allowed."));
+    }
+    let mut addresses = Vec::new();
+    for written in &raw.addresses {
+        match AddressRule::parse(written) {
+            Ok(rule) => addresses.push(rule),
+            Err(error) => checking.wrong(
+                key,
+                error.to_string(),
+                "Write addresses and ranges, for example \"10.1.2.3\" or \"10.1.0.0/16\".",
+            ),
+        }
+    }
+    let base = checking.base.clone();
+    let ca_file = checking.path("watch.network.ca_file", raw.ca_file.as_deref(), &base);
+    if let Some(file) = &ca_file
+        && let Err(problem) = read_bounded(file, EGRESS_CA_BYTES_MAX)
+    {
+        let what = format!("{}: {}", file.display(), problem.what);
+        checking.wrong("watch.network.ca_file", what, problem.cure);
+    }
+    WatchNetwork {
+        addresses,
+        ca_file,
+        bytes_max: checking.whole(
+            "watch.network.bytes_max",
+            raw.bytes_max,
+            EGRESS_BYTES_MAX,
+            EGRESS_BYTES_RANGE,
+        ),
+        requests_per_minute: checking.whole32(
+            "watch.network.requests_per_minute",
+            raw.requests_per_minute,
+            EGRESS_REQUESTS_PER_MINUTE,
+            EGRESS_REQUESTS_PER_MINUTE_RANGE,
+        ),
+    }
+}
+
+/// Hosts that an agent's scripts may reach.
+pub(super) fn hosts(raw: &[String], checking: &mut Checking<'_>) -> Vec<HostRule> {
+    if raw.len() > EGRESS_HOSTS_MAX {
+        let what = format!("there are {} of them", raw.len());
+        checking.wrong("hosts", what, format!("At most {EGRESS_HOSTS_MAX} are allowed."));
+    }
+    let mut hosts = Vec::new();
+    for written in raw {
+        match HostRule::parse(written) {
+            Ok(rule) => hosts.push(rule),
+            Err(error) => {
+                checking.wrong("hosts", error.to_string(), HOST_FORMS);
+            }
+        }
+    }
+    hosts
+}
+
+/// How a host is written.
+const HOST_FORMS: &str = "Write a name, a name with its port, or all below a name: \
+                          \"api.github.com\", \"ci.example.com:8443\", \"*.example.com\". \
+                          Without a port it is 80 and 443.";
 
 fn limits(raw: &RawWatchLimits, checking: &mut Checking<'_>) -> WatchLimits {
     let mut whole = |key: &str, given, default, bounds| {

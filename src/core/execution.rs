@@ -5,6 +5,7 @@ use std::ops::Not;
 
 use serde::{Deserialize, Serialize};
 
+use super::egress::Access;
 use super::id::{
     BootId, ChainNo, EntryNo, ExecutionId, Generation, PressId, Principal, Seq, SpoolId,
     SupersessionKey, TurnNo,
@@ -323,6 +324,9 @@ pub struct Execution {
     /// The turn that started it was shared, so its completion is.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub shared: bool,
+    /// What it was allowed of the network when it was started, by name and without any secret.
+    #[serde(default, skip_serializing_if = "Access::is_none")]
+    pub access: Access,
 }
 
 impl Execution {

@@ -21,6 +21,7 @@ pub mod loop_guard;
 pub mod nearest;
 pub mod policy;
 pub mod prompt;
+pub mod reach;
 pub mod redact;
 pub mod render;
 pub mod turn;

@@ -15,6 +15,8 @@ const NOTICES: &str = include_str!("../../config/prompts/notices.md");
 const WATCH: &str = include_str!("../../config/prompts/watch.md");
 const PROBES: &str = include_str!("../../config/prompts/probes.md");
 const SANDBOX: &str = include_str!("../../config/prompts/sandbox.md");
+const NETWORK: &str = include_str!("../../config/prompts/network.md");
+const OFFLINE: &str = include_str!("../../config/prompts/offline.md");
 const SILENCE: &str = include_str!("../../config/prompts/silence.md");
 const FILES: &str = include_str!("../../config/prompts/files.md");
 const READ_ONLY: &str = include_str!("../../config/prompts/read-only.md");
@@ -31,6 +33,10 @@ pub enum Family {
     Probes,
     /// What scripts can do where they run in a sandbox.
     Sandbox,
+    /// What a sandboxed script may reach, where the agent may ask for hosts.
+    Network,
+    /// That it reaches nothing, where the agent may not.
+    Offline,
     /// `stay_silent`.
     Silence,
     /// `read_file`.
@@ -43,6 +49,8 @@ impl Family {
             Self::Watch => WATCH,
             Self::Probes => PROBES,
             Self::Sandbox => SANDBOX,
+            Self::Network => NETWORK,
+            Self::Offline => OFFLINE,
             Self::Silence => SILENCE,
             Self::Files => FILES,
         }
@@ -56,6 +64,8 @@ pub struct PromptParts<'a> {
     pub instructions: &'a str,
     /// The families that are declared in this request.
     pub families: &'a [Family],
+    /// What the agent may ask for of the network, with [`Family::Network`].
+    pub reach: &'a str,
     /// The store's time.
     pub now: Timestamp,
     /// Executions of the session; those that are over are left out.
@@ -67,7 +77,12 @@ pub struct PromptParts<'a> {
 /// The system prompt: what never changes first, what changes with each turn last.
 pub fn system(parts: &PromptParts<'_>) -> String {
     let mut texts = vec![BASE, parts.instructions];
-    texts.extend(parts.families.iter().map(|f| f.text()));
+    for family in parts.families {
+        texts.push(family.text());
+        if *family == Family::Network {
+            texts.push(parts.reach);
+        }
+    }
     texts.push(NOTICES);
     if parts.read_only {
         texts.push(READ_ONLY);

@@ -7,13 +7,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Engine, LedgerError, home, log, owners};
+use crate::core::egress::Access;
 use crate::core::execution::{Address, CancelledBy, Execution, Kind, Start, State};
 use crate::core::id::{EntryNo, ExecutionId, FileId, Principal, SessionId};
-use crate::core::ledger::row::{Recent, RowType};
+use crate::core::ledger::row::{Recent, RowType, StartKey};
 use crate::core::ledger::session::{Behalf, Cancel, CancelAnswer, Register, Token};
 use crate::core::ledger::{Aggregate, Key, Refusal};
 use crate::core::limits::{FILE_MS_MAX, OVERDUE_MS};
 use crate::core::output::{clean, one_line};
+use crate::core::reach;
 use crate::core::transcript::Call;
 use crate::core::turn::Input;
 use crate::ports::{FileError, FileText, Launch, StoreError};
@@ -68,7 +70,15 @@ fn unread(error: &StoreError) -> ToolError {
 }
 
 /// The record comes first and durably; the id is given at once; the process is launched beside.
-async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> Answered {
+async fn start_script(engine: &Arc<Engine>, at: At<'_>, mut start: StartScript) -> Answered {
+    let access = match granted(engine, at, &mut start) {
+        Ok(access) => access,
+        // The same call, run again after a crash: what was configured since does not undo it.
+        Err(error) => {
+            let id = registered_before(engine, at).await.ok_or(error)?;
+            return Ok((trigger::started(&id, &start.name), None));
+        }
+    };
     match engine.ports.launcher.check_syntax(&start.python).await {
         Ok(None) => {}
         Ok(Some(fault)) => return Err(trigger::syntax_error(&fault, &start.python)),
@@ -86,7 +96,7 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
     let register = Register {
         token: at.token.clone(),
         call: (at.entry, at.call),
-        request: fingerprint(&start),
+        request: fingerprint(&start, &access),
         prefix: trigger::id_prefix(&start.name),
         kind: Kind::Script,
         name: start.name.clone(),
@@ -96,6 +106,7 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
         home: engine.home.clone(),
         boot: engine.boot(),
         shown: at.shown,
+        access: access.clone(),
     };
     let registered = match engine.ledger.run(&register).await {
         Ok(registered) => registered,
@@ -114,12 +125,37 @@ async fn start_script(engine: &Arc<Engine>, at: At<'_>, start: StartScript) -> A
             python: start.python,
             timeout_ms: register.timeout_ms,
             grace_ms: engine.settings.grace_ms,
+            access,
         };
         home::launch(engine, launch);
     } else {
         owners::release(engine, at.owner, &at.token.session, start_of).await;
     }
     Ok((trigger::started(&registered.id, &start.name), None))
+}
+
+/// What the script gets of the network, if this agent may have it and this machine can give it.
+fn granted(engine: &Engine, at: At<'_>, start: &mut StartScript) -> Result<Access, ToolError> {
+    let agent = engine.settings.agents.at(at.address);
+    let (hosts, credentials) =
+        (std::mem::take(&mut start.hosts), std::mem::take(&mut start.credentials));
+    let access = reach::wish(&agent.reach, hosts, credentials);
+    let judged = agent.reach.judge(&agent.name, agent.wiring.role, &access);
+    judged.map_err(|error| trigger::not_allowed(&error))?;
+    if !access.is_none() {
+        let possible = engine.ports.launcher.has_network();
+        possible.map_err(|error| trigger::not_launched(&error))?;
+    }
+    Ok(access)
+}
+
+/// What this very call has started already.
+async fn registered_before(engine: &Engine, at: At<'_>) -> Option<ExecutionId> {
+    let aggregate = Aggregate::Session(at.token.session.clone());
+    let key = Key::start(at.token.turn, at.entry, at.call);
+    let rows = engine.ports.store.load(&aggregate, &[key]).await.ok()?.rows;
+    let row = rows.into_iter().flatten().next()?;
+    StartKey::of(&row)?.execution.clone()
 }
 
 /// Everything that this person may have running is taken. What runs in other conversations is only
@@ -132,7 +168,7 @@ async fn crowded(engine: &Engine, at: At<'_>, limit: usize) -> ToolError {
 }
 
 /// Another request with the same start key is a conflict.
-fn fingerprint(start: &StartScript) -> String {
+fn fingerprint(start: &StartScript, access: &Access) -> String {
     let mut hash = Sha256::new();
     for part in [start.name.as_bytes(), start.python.as_bytes()] {
         hash.update((part.len() as u64).to_le_bytes());
@@ -140,6 +176,9 @@ fn fingerprint(start: &StartScript) -> String {
     }
     hash.update(start.timeout_seconds.to_le_bytes());
     hash.update(format!("{:?}{:?}", start.key, start.notify));
+    if !access.is_none() {
+        hash.update(format!("{access:?}"));
+    }
     format!("{:x?}", hash.finalize())
 }
 

@@ -9,6 +9,7 @@ use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::row::RowType;
 use crate::core::ledger::session::{Complete, Go, Started};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
+use crate::core::reach;
 use crate::ports::{ExitSink, Launch, Member, StoreError};
 
 /// Begins to look after wishes to end what lives here.
@@ -91,6 +92,37 @@ pub(super) async fn follow(
 
 fn tell(done: Result<(), crate::ports::LaunchError>) -> Result<(), String> {
     done.map_err(|error| error.to_string())
+}
+
+/// Says again what an adopted script may reach: what it was allowed once, as far as the agent that
+/// answers there today still may. Beside the start, since connections wait until it is said.
+pub(super) fn allow(engine: &Arc<Engine>, session: SessionId, id: ExecutionId) {
+    let engine = Arc::clone(engine);
+    let tasks = engine.tasks.clone();
+    tasks.spawn(async move {
+        let mut tries = 0;
+        while let Err(what) = allow_once(&engine, &session, &id).await {
+            tracing::warn!(session.id = %session, execution.id = %id, what = %what,
+                "what a script may reach is not said again yet");
+            if !nodes::pause(&engine, tries, &id).await {
+                return;
+            }
+            tries += 1;
+        }
+    });
+}
+
+async fn allow_once(engine: &Engine, session: &SessionId, id: &ExecutionId) -> Result<(), String> {
+    let found = find(engine, session, id).await.map_err(|error| error.to_string())?;
+    let Some(execution) = found.filter(is_live) else { return Ok(()) };
+    let agent = engine.settings.agents.at(&execution.address);
+    let role = agent.wiring.role;
+    let (access, taken) = reach::left(&agent.reach, &agent.name, role, &execution.access);
+    if !taken.is_empty() {
+        tracing::warn!(session.id = %session, execution.id = %id, taken = taken.join(", "),
+            "a script may reach less than when it was started");
+    }
+    tell(engine.ports.launcher.allow(session, id, &access).await)
 }
 
 /// Asks the process to end; its end is reported like any other. A failure is tried again at the

@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::core::budget::Limits;
+use crate::core::egress::Policy;
 use crate::core::execution::{Address, Home};
 use crate::core::id::{BootId, InstallationId, SessionId};
 use crate::core::ledger::session::Allowance;
@@ -49,6 +50,8 @@ pub struct Agent {
     pub instructions: String,
     /// What it may call.
     pub wiring: Wiring,
+    /// What its scripts may ask for of the network, in the role that it has there.
+    pub reach: Policy,
     /// What one turn of it may do.
     pub limits: Limits,
     /// What a chain of it may do.

@@ -142,12 +142,15 @@ async fn adopt(
     entry: SpoolEntry,
     restored: &mut Restored,
 ) -> Result<(), RecoveryError> {
-    let SpoolEntry { session, execution, found } = entry;
+    let SpoolEntry { session, execution, networked, found } = entry;
     let held = found == Found::Held;
     let adopted = take_over(engine, &session, &execution, held).await;
     match (adopted, found) {
         (Ok(go), Found::Held) => {
             restored.adopted += 1;
+            if networked {
+                home::allow(engine, session.clone(), execution.clone());
+            }
             if let Err(what) = home::follow(engine, &session, &execution, go).await {
                 tracing::warn!(execution.id = %execution, what = %what, "it cannot be told to go");
             }

@@ -23,6 +23,7 @@ use crate::core::limits::{ALONE_MS_MAX, RENEW_MS};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::policy::{Family, Role};
 use crate::core::prompt::{self, PromptParts};
+use crate::core::reach;
 use crate::core::redact::RedactStream;
 use crate::core::render::{self, Prompted};
 use crate::core::time::Timestamp;
@@ -391,6 +392,7 @@ impl Task<'_> {
         let system = prompt::system(&PromptParts {
             instructions: &agent.instructions,
             families: &families,
+            reach: &reach::told(&agent.reach, &agent.name, agent.wiring.role),
             now: self.engine.ports.clock.now(),
             live: &live,
             read_only: agent.wiring.role == Role::ReadOnly,
@@ -442,9 +444,13 @@ impl Task<'_> {
 fn families(wiring: &Wiring) -> Vec<prompt::Family> {
     let parts = wiring.families.iter().flat_map(|family| match family {
         Family::Watch if wiring.role == Role::Writable => {
-            let sandbox = wiring.sandboxed.then_some(prompt::Family::Sandbox);
-            let all = [Some(prompt::Family::Watch), Some(prompt::Family::Probes), sandbox];
-            all.into_iter().flatten().collect()
+            let mut all = vec![prompt::Family::Watch, prompt::Family::Probes];
+            if wiring.sandboxed {
+                let online = wiring.networked;
+                let reach = if online { prompt::Family::Network } else { prompt::Family::Offline };
+                all.extend([prompt::Family::Sandbox, reach]);
+            }
+            all
         }
         Family::Watch => vec![prompt::Family::Probes],
         Family::Silence => vec![prompt::Family::Silence],

@@ -13,6 +13,7 @@ use super::record::{Recorder, Script};
 use super::report::Measured;
 use super::{LoadError, Scratch, Settings};
 use crate::core::arrival::{Incoming, What};
+use crate::core::egress::Access;
 use crate::core::execution::{Address, Home, Kind, Notify, Outcome, Status};
 use crate::core::id::{BootId, ClaimId, DedupeKey, IdError, Nonce, Principal, SessionId, SpoolId};
 use crate::core::ledger::row::Turn;
@@ -253,6 +254,7 @@ impl Driver {
             home: self.home.clone(),
             boot: self.boot.clone(),
             shown: false,
+            access: Access::default(),
         }
     }
 }

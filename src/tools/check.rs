@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::error::{Code, ToolError};
 use super::shape::{Check, unknown_word, wrong_type};
+use crate::core::egress::{CredentialName, HostRule};
 use crate::core::execution::Notify;
 use crate::core::id::{ID_BYTES_MAX, IdError, SupersessionKey};
 
@@ -169,6 +170,59 @@ impl Check for Told {
     }
 }
 
+/// Hosts that a script reaches.
+pub(super) struct Hosts {
+    /// How many at most.
+    pub(super) count_max: usize,
+}
+
+impl Check for Hosts {
+    type Value = Vec<HostRule>;
+
+    fn schema(&self) -> Value {
+        let item = json!({ "type": "string", "minLength": 1 });
+        json!({ "type": "array", "items": item, "maxItems": self.count_max })
+    }
+
+    fn check(&self, field: &str, given: &Value) -> Result<Self::Value, ToolError> {
+        let texts = texts_of(field, given, self.count_max)?;
+        let rules = texts.into_iter().map(|text| {
+            let hint = "Write each as a name, a name:port or *.name, without https:// or a path.";
+            HostRule::parse(text)
+                .map_err(|error| ToolError::new(Code::InvalidText, error.to_string(), hint))
+        });
+        rules.collect()
+    }
+}
+
+/// Names of credentials.
+pub(super) struct Credentials {
+    /// How many at most.
+    pub(super) count_max: usize,
+}
+
+impl Check for Credentials {
+    type Value = Vec<CredentialName>;
+
+    fn schema(&self) -> Value {
+        let item = json!({ "type": "string", "minLength": 1 });
+        json!({ "type": "array", "items": item, "maxItems": self.count_max })
+    }
+
+    fn check(&self, field: &str, given: &Value) -> Result<Self::Value, ToolError> {
+        let texts = texts_of(field, given, self.count_max)?;
+        let names = texts.into_iter().map(|text| {
+            let hint = "Give the names that you were told, never a secret itself.";
+            // What was given may be a secret, so it is not repeated.
+            CredentialName::parse(text).map_err(|_said| {
+                let message = format!("'{field}' has something that is no name of a credential");
+                ToolError::new(Code::InvalidText, message, hint)
+            })
+        });
+        names.collect()
+    }
+}
+
 /// A supersession key.
 pub(super) struct Supersedes;
 
@@ -219,6 +273,28 @@ pub(super) fn bad_id(field: &str, error: &IdError) -> ToolError {
 
 fn text_of<'a>(field: &str, given: &'a Value) -> Result<&'a str, ToolError> {
     given.as_str().ok_or_else(|| wrong_type(field, "a string", given))
+}
+
+/// A list of texts, at most so many.
+fn texts_of<'a>(
+    field: &str,
+    given: &'a Value,
+    count_max: usize,
+) -> Result<Vec<&'a str>, ToolError> {
+    let wanted = "a list of strings";
+    let items = given.as_array().ok_or_else(|| wrong_type(field, wanted, given))?;
+    if items.len() > count_max {
+        return Err(ToolError::new(
+            Code::TooLong,
+            format!("'{field}' has {} items, at most {count_max} are allowed", items.len()),
+            "Name only what the script needs.",
+        ));
+    }
+    let texts = items.iter().map(|item| item.as_str().map(str::trim));
+    texts.collect::<Option<_>>().ok_or_else(|| {
+        let message = format!("'{field}' must be {wanted}, and not all of it are strings");
+        ToolError::new(Code::WrongType, message, format!("Give {wanted}."))
+    })
 }
 
 fn empty(field: &str) -> ToolError {

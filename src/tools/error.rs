@@ -52,6 +52,10 @@ pub enum Code {
     UnknownFile,
     /// There is no text in it that could be read.
     NotText,
+    /// A host that this agent's scripts may not reach.
+    HostNotAllowed,
+    /// A credential that this agent's scripts may not use.
+    CredentialNotAllowed,
     /// It was not done; nothing runs.
     NotStarted,
     /// It was not done or cannot be said; the place where it is kept does not answer.

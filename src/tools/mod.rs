@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use crate::core::egress::{CredentialName, HostRule};
 use crate::core::execution::Notify;
 use crate::core::id::{FileId, SupersessionKey};
 use crate::core::limits::{KILL_GRACE_MS, NAMES_IN_ERROR_MAX};
@@ -33,6 +34,8 @@ pub struct Wiring {
     pub grace_ms: u64,
     /// Scripts run in a sandbox, so they reach less than a script usually does.
     pub sandboxed: bool,
+    /// In it they may ask for hosts.
+    pub networked: bool,
 }
 
 impl Wiring {
@@ -43,6 +46,7 @@ impl Wiring {
             role: Role::Writable,
             grace_ms: KILL_GRACE_MS,
             sandboxed: true,
+            networked: true,
         }
     }
 }
@@ -109,6 +113,10 @@ pub struct StartScript {
     pub key: Option<SupersessionKey>,
     /// Who is told of its end.
     pub notify: Notify,
+    /// Hosts that it wants to reach.
+    pub hosts: Vec<HostRule>,
+    /// Credentials that it wants to use.
+    pub credentials: Vec<CredentialName>,
 }
 
 /// What a call asks for.
@@ -153,7 +161,7 @@ pub fn toolbox(wiring: &Wiring) -> Vec<Tool> {
         .into_iter()
         .flat_map(|family| match family {
             Family::Watch => {
-                let mut tools = vec![trigger::tool()];
+                let mut tools = vec![trigger::tool(wiring)];
                 tools.extend(watch::tools(wiring));
                 tools
             }

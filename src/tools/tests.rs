@@ -4,6 +4,7 @@ use std::slice::from_ref;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::core::egress::Access;
 use crate::core::execution::{
     Address, Execution, Exit, Home, HumanReceipt, Kind, ModelReceipt, Outcome, State, Status,
 };
@@ -94,8 +95,10 @@ fn peer_d01_every_malformed_argument_is_refused_with_its_name_and_cure() {
         ("extra field", with("cwd", "/tmp")),
         ("extra field, nearly a right one", with("timeoutSeconds", 5)),
         ("extra field with a strange name", with("a\nb\0c", 1)),
-        ("hosts", with("hosts", json!(["example.com"]))),
-        ("credentials", with("credentials", json!(["github"]))),
+        ("hosts a string", with("hosts", "example.com")),
+        ("hosts with a number", with("hosts", json!(["example.com", 5]))),
+        ("a host that is an address of the web", with("hosts", json!(["https://example.com/x"]))),
+        ("a secret as a credential", with("credentials", json!(["ghp_A1b2C3d4E5f6"]))),
     ];
     insta::assert_snapshot!(errors(trigger::NAME, &cases));
 }
@@ -297,6 +300,7 @@ fn execution(id: &str, state: State) -> Execution {
         late: vec![],
         shown: false,
         shared: false,
+        access: Access::default(),
     }
 }
 

@@ -4,16 +4,17 @@
 
 use serde_json::{Value, json};
 
-use super::check::{Line, Script, Supersedes, Told, Whole};
+use super::check::{Credentials, Hosts, Line, Script, Supersedes, Told, Whole};
 use super::error::{Code, ToolError};
 use super::shape::{Field, Shape};
-use super::{Action, AfterCrash, Rule, StartScript, Tool};
+use super::{Action, AfterCrash, Rule, StartScript, Tool, Wiring};
+use crate::core::egress::AccessError;
 use crate::core::execution::Execution;
 use crate::core::id::ExecutionId;
 use crate::core::ledger::Refusal;
 use crate::core::limits::{
-    CODE_BYTES_MAX, ECHO_CHARS_MAX, NAME_CHARS_MAX, NAMES_IN_ERROR_MAX, OUTPUT_BYTES_MAX,
-    TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN,
+    CODE_BYTES_MAX, ECHO_CHARS_MAX, EGRESS_CREDENTIALS_MAX, EGRESS_HOSTS_MAX, NAME_CHARS_MAX,
+    NAMES_IN_ERROR_MAX, OUTPUT_BYTES_MAX, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN,
 };
 use crate::core::message::ToolSpec;
 use crate::ports::{LaunchError, SyntaxFault};
@@ -50,37 +51,86 @@ const NOTIFY: Field<Told> = Field {
     check: Told,
 };
 
-/// Why there are no such arguments yet.
-const ABSENT: &[(&str, &str)] = &[
+const HOSTS: Field<Hosts> = Field {
+    name: "hosts",
+    about: "Optional. The hosts that the script reaches by http and https: names, names with a \
+            port, or '*.' before a name. Without it the script has no network.",
+    check: Hosts { count_max: EGRESS_HOSTS_MAX },
+};
+const CREDENTIALS: Field<Credentials> = Field {
+    name: "credentials",
+    about: "Optional. Names of credentials that are put into the script's requests to their \
+            hosts. The script writes http://HOST/… without any token.",
+    check: Credentials { count_max: EGRESS_CREDENTIALS_MAX },
+};
+
+/// Why there are no such arguments where scripts run without a sandbox.
+const UNHELD: &[(&str, &str)] = &[
     (
         "hosts",
-        "There is no sandbox yet: scripts run unsandboxed and no list of hosts limits them. \
-         Leave 'hosts' out.",
+        "Scripts run without a sandbox here: they reach whatever this machine reaches, and no list \
+         of hosts would hold them. Leave 'hosts' out.",
     ),
     (
         "credentials",
-        "There is no sandbox yet: no credential can be lent to a script. \
+        "Scripts run without a sandbox here, where no secret could be kept from them. \
          Leave 'credentials' out, and write no secret into the script.",
     ),
 ];
+/// Why there are none where the agent may reach nothing.
+const OFFLINE: &[(&str, &str)] = &[
+    (
+        "hosts",
+        "Scripts of this agent have no network; its operator has listed no host for it. Leave \
+         'hosts' out. If the task needs a host, tell the person which one, and that an operator \
+         adds it to `hosts` in the agent's file.",
+    ),
+    (
+        "credentials",
+        "Scripts of this agent have no network and are lent no credential. Leave 'credentials' \
+         out, and write no secret into the script.",
+    ),
+];
 
-fn shape() -> Shape {
+fn shape(way: Way) -> Shape {
     let example = json!({
         "name": "Watch deployment abc123",
         "python": "import time\ntime.sleep(30)\nprint('healthy')",
         "timeout_seconds": 600,
     });
-    Shape::new(example)
-        .need(&TITLE)
-        .need(&PYTHON)
-        .need(&TIMEOUT)
-        .may(&KEY)
-        .may(&NOTIFY)
-        .without(ABSENT)
+    let shape =
+        Shape::new(example).need(&TITLE).need(&PYTHON).need(&TIMEOUT).may(&KEY).may(&NOTIFY);
+    match way {
+        Way::Unheld => shape.without(UNHELD),
+        Way::Offline => shape.without(OFFLINE),
+        Way::Asked => shape.may(&HOSTS).may(&CREDENTIALS),
+    }
+}
+
+/// How scripts get at the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As whatever runs here: nothing holds them.
+    Unheld,
+    /// Not at all.
+    Offline,
+    /// As far as the call asks.
+    Asked,
+}
+
+impl Way {
+    const fn of(wiring: &Wiring) -> Self {
+        match (wiring.sandboxed, wiring.networked) {
+            (false, _) => Self::Unheld,
+            (true, false) => Self::Offline,
+            (true, true) => Self::Asked,
+        }
+    }
 }
 
 /// The tool. A repeat of a call after a crash is recognised by its start key.
-pub(super) fn tool() -> Tool {
+pub(super) fn tool(wiring: &Wiring) -> Tool {
+    let way = Way::of(wiring);
     Tool {
         spec: ToolSpec {
             name: NAME.to_owned(),
@@ -94,7 +144,7 @@ pub(super) fn tool() -> Tool {
                 OUTPUT_BYTES_MAX / 1024,
                 CODE_BYTES_MAX / 1024
             ),
-            parameters: shape().schema(),
+            parameters: shape(way).schema(),
         },
         rule: Rule {
             probe: false,
@@ -103,18 +153,24 @@ pub(super) fn tool() -> Tool {
             after_crash: AfterCrash::Rerun,
         },
         writes: true,
-        parse,
+        parse: match way {
+            Way::Unheld => |arguments| parse(Way::Unheld, arguments),
+            Way::Offline => |arguments| parse(Way::Offline, arguments),
+            Way::Asked => |arguments| parse(Way::Asked, arguments),
+        },
     }
 }
 
-fn parse(arguments: &str) -> Result<Action, ToolError> {
-    let given = shape().read(arguments)?;
+fn parse(way: Way, arguments: &str) -> Result<Action, ToolError> {
+    let given = shape(way).read(arguments)?;
     Ok(Action::StartScript(StartScript {
         name: given.need(&TITLE)?,
         python: given.need(&PYTHON)?,
         timeout_seconds: given.need(&TIMEOUT)?,
         key: given.may(&KEY)?,
         notify: given.may(&NOTIFY)?.unwrap_or_default(),
+        hosts: given.may(&HOSTS)?.unwrap_or_default(),
+        credentials: given.may(&CREDENTIALS)?.unwrap_or_default(),
     }))
 }
 
@@ -207,6 +263,49 @@ pub fn refused(refusal: &Refusal) -> ToolError {
     }
 }
 
+/// The agent may not have what it asked for; nothing was registered.
+pub fn not_allowed(error: &AccessError) -> ToolError {
+    const ASK: &str = "tell the person that an operator has to add it";
+    let (code, field, hint) = match error {
+        AccessError::NoNetwork => (
+            Code::HostNotAllowed,
+            HOSTS.name,
+            format!(
+                "Leave it out; if the task needs a host, {ASK} to `hosts` in the agent's file."
+            ),
+        ),
+        AccessError::Host { .. } => (
+            Code::HostNotAllowed,
+            HOSTS.name,
+            format!(
+                "Name what is allowed; if the task needs it, {ASK} to `hosts` in the agent's file."
+            ),
+        ),
+        AccessError::Credential { .. } => (
+            Code::CredentialNotAllowed,
+            CREDENTIALS.name,
+            format!(
+                "Leave it out, and write no secret into the script; else {ASK} in [credentials]."
+            ),
+        ),
+        AccessError::NoHost { .. } => {
+            (Code::HostNotAllowed, HOSTS.name, "Add it to hosts and call again.".to_owned())
+        }
+        AccessError::Twice { .. } => (
+            Code::CredentialNotAllowed,
+            CREDENTIALS.name,
+            "Start one script for each of them.".to_owned(),
+        ),
+        AccessError::ManyHosts { .. } => {
+            (Code::TooLong, HOSTS.name, "Name only what the script needs.".to_owned())
+        }
+        AccessError::ManyCredentials { .. } => {
+            (Code::TooLong, CREDENTIALS.name, "Name only what the script needs.".to_owned())
+        }
+    };
+    ToolError::new(code, format!("nothing was started: {error}"), hint).of(field)
+}
+
 /// So many executions of the person are live, these of them in this session.
 pub fn crowded(limit: usize, here: &[Execution]) -> ToolError {
     let listed = here.iter().take(NAMES_IN_ERROR_MAX);
@@ -242,3 +341,6 @@ fn not_started(what: &str) -> ToolError {
         "Tell the person that it was not started. Do not report it as running.",
     )
 }
+
+#[cfg(test)]
+mod tests;

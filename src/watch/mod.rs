@@ -12,8 +12,10 @@ pub mod egress;
 mod exit_record;
 mod file;
 mod look;
+mod network;
 mod ring;
 mod sandbox;
+mod scan;
 mod settings;
 pub mod shim;
 mod spawn;
@@ -41,14 +43,17 @@ use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
 pub use self::look::{Seen, look_at};
-use self::sandbox::Fence;
+use self::network::Network;
+pub use self::network::NetworkSettings;
 pub use self::sandbox::{Limits, Tier, probe};
+use self::scan::scan;
 pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};
 use self::spec::Common;
 pub use self::spool::SpoolError;
 use self::spool::{Entry, EntryError, Spool};
 use self::syntax::Syntax;
+use crate::core::egress::Access;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::SHIM_ORDERS_MAX;
@@ -68,6 +73,8 @@ struct Shared {
     spool: Spool,
     program: PathBuf,
     common: Common,
+    /// What scripts may reach, as the egress process is told it.
+    network: Network,
     /// What was found of the sandbox, where one is required.
     sandbox: Option<probe::Finding>,
     redactor: Arc<Redactor>,
@@ -145,10 +152,11 @@ impl Watch {
         if let Err(error) = spawn::allow_many_files() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
-        let (fence, sandbox) = hold(&settings);
+        let (fence, sandbox) = settings.hold();
         let stop = CancellationToken::new();
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);
+        let network = Network::new(settings.network, spool.egress(), &settings.program);
         let shared = Shared {
             spool,
             program: settings.program,
@@ -159,6 +167,7 @@ impl Watch {
                 fence,
                 network: None,
             },
+            network,
             sandbox,
             redactor: settings.redactor,
             timing: settings.timing,
@@ -215,6 +224,7 @@ impl Watch {
             let ended = attendant.run(shim).await;
             shared.live().remove(&name);
             if let Some(outcome) = ended {
+                shared.network.forget(&name.0, &name.1);
                 failpoint!("exit.heard");
                 shared.sink.exited(name.0, name.1, outcome);
             }
@@ -229,6 +239,18 @@ impl Watch {
             Some(orders) => orders.send(order).await.is_ok(),
             None => false,
         }
+    }
+
+    /// The way out of what is to be launched, if it wants one. Whoever answers there knows already
+    /// what may be reached.
+    async fn network_for(&self, launch: &Launch) -> Result<Option<spec::Network>, LaunchError> {
+        if launch.access.is_none() {
+            return Ok(None);
+        }
+        self.has_network()?;
+        let network = self.shared.network.way_out(&launch.session, &launch.execution)?;
+        self.shared.network.allow(&network, &launch.access).await?;
+        Ok(Some(network))
     }
 
     /// Runs blocking work on the spool.
@@ -248,17 +270,6 @@ impl From<EntryError> for LaunchError {
     }
 }
 
-/// Chooses how scripts are held: by trying it.
-fn hold(settings: &Settings) -> (Option<Fence>, Option<probe::Finding>) {
-    match settings.sandbox {
-        Sandbox::Off => (None, None),
-        Sandbox::Required(limits) => {
-            let found = probe::ask(&settings.program, &settings.python, limits, &settings.spool);
-            (found.tier.map(|tier| Fence { tier, limits }), Some(found))
-        }
-    }
-}
-
 /// Where a sandbox is required and there is none, nothing is run.
 fn allowed(shared: &Shared) -> Result<(), LaunchError> {
     match &shared.sandbox {
@@ -268,9 +279,14 @@ fn allowed(shared: &Shared) -> Result<(), LaunchError> {
 }
 
 /// Makes the entry and starts its shim.
-fn start(shared: &Shared, launch: &Launch) -> Result<(Entry, Child), LaunchError> {
+fn start(
+    shared: &Shared,
+    launch: &Launch,
+    network: Option<spec::Network>,
+) -> Result<(Entry, Child), LaunchError> {
     allowed(shared)?;
-    let (entry, lock) = shared.spool.create(launch, shared.common.clone())?;
+    let common = Common { network, ..shared.common.clone() };
+    let (entry, lock) = shared.spool.create(launch, common)?;
     failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);
     if started.is_err() {
@@ -286,52 +302,37 @@ fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Child, LaunchE
     })
 }
 
-/// What in the spool is not settled, and forgets what is for long.
-fn scan(shared: &Shared) -> Result<Vec<(SpoolEntry, Entry)>, EntryError> {
-    let now = shared.clock.now();
-    if let Err(error) = shared.spool.forget(now) {
-        tracing::warn!(%error, "old spool entries stay");
-    }
-    let mut all = Vec::new();
-    for entry in shared.spool.entries()? {
-        match look(shared, &entry) {
-            Ok(found) => all.push((found, entry)),
-            Err(error) => {
-                tracing::warn!(dir = %entry.dir.display(), %error, "a spool entry is unusable");
-                if is_dead(&entry) {
-                    let _kept_for_a_while = shared.spool.settle(&entry, now);
-                }
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// May an unusable entry be set aside? A shim without a lock is ended first.
-fn is_dead(entry: &Entry) -> bool {
-    match entry.lock() {
-        Ok(lock) => lock.is_some(),
-        Err(error) if error.is_missing() => {
-            stray::signal_shim(&entry.dir, Signal::KILL);
-            true
-        }
-        Err(_) => false,
-    }
-}
-
-fn look(shared: &Shared, entry: &Entry) -> Result<SpoolEntry, EntryError> {
-    let spec = entry.spec()?;
-    if shared.spool.entry(&spec.session, &spec.execution).dir != entry.dir {
-        // A script that wrote it could end another's work.
-        return Err(entry.foreign());
-    }
-    let found = judge(entry, shared.clock.now(), Suspect::Unknown, &*shared.redactor)?;
-    Ok(SpoolEntry { session: spec.session, execution: spec.execution, found })
-}
-
 impl Launcher for Watch {
     fn spool(&self) -> SpoolId {
         self.shared.spool.id().clone()
+    }
+
+    fn has_network(&self) -> Result<(), LaunchError> {
+        allowed(&self.shared)?;
+        let refusal = match &self.shared.sandbox {
+            Some(found) => found.network_refusal(),
+            None => Some(network::UNHELD.to_owned()),
+        };
+        refusal.map_or(Ok(()), |what| Err(LaunchError { what }))
+    }
+
+    fn allow<'a>(
+        &'a self,
+        session: &'a SessionId,
+        execution: &'a ExecutionId,
+        access: &'a Access,
+    ) -> BoxFuture<'a, Result<(), LaunchError>> {
+        let entry = self.shared.spool.entry(session, execution);
+        async move {
+            // What has ended meanwhile, or never had a network, needs nothing.
+            match self.on_spool(move |_| entry.spec()).await?.map(|spec| spec.network) {
+                Ok(Some(network)) => self.shared.network.allow(&network, access).await,
+                Ok(None) => Ok(()),
+                Err(error) if error.is_missing() => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        .boxed()
     }
 
     fn check_syntax<'a>(
@@ -350,7 +351,9 @@ impl Launcher for Watch {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
             failpoint!("launch.before");
-            let (entry, shim) = self.on_spool(move |shared| start(shared, &launch)).await??;
+            let network = self.network_for(&launch).await?;
+            let (entry, shim) =
+                self.on_spool(move |shared| start(shared, &launch, network)).await??;
             failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::Limits;
 use super::adopt::Redactor;
+use super::sandbox::{Fence, probe};
+use super::{Limits, NetworkSettings};
 use crate::core::limits::{SHIM_ANSWER_MS, START_MS_MAX, SWEEP_MS};
 
 /// What the launcher is told by its owner.
@@ -23,6 +24,21 @@ pub struct Settings {
     pub timing: Timing,
     /// How scripts are held.
     pub sandbox: Sandbox,
+    /// What scripts that have a network may do there.
+    pub network: NetworkSettings,
+}
+
+impl Settings {
+    /// Chooses how scripts are held: by trying it.
+    pub(super) fn hold(&self) -> (Option<Fence>, Option<probe::Finding>) {
+        match self.sandbox {
+            Sandbox::Off => (None, None),
+            Sandbox::Required(limits) => {
+                let found = probe::ask(&self.program, &self.python, limits, &self.spool);
+                (found.tier.map(|tier| Fence { tier, limits }), Some(found))
+            }
+        }
+    }
 }
 
 /// How scripts are held.

@@ -5,6 +5,7 @@
 //! SPOOL/id           its random id
 //! SPOOL/e/NAME/      one execution: spec.json lock ctl out err exit.tmp exit.json log
 //! SPOOL/w/NAME/      where its script runs, apart from the record
+//! SPOOL/egress/      of the egress process: its lock, its socket, its log
 //! SPOOL/s/HOUR/NAME/ one that is settled, by the hour in which that was, so that a start looks at
 //!                    none of them and the old ones go together
 //! ```
@@ -161,6 +162,11 @@ impl Spool {
     /// Its id.
     pub(super) fn id(&self) -> &SpoolId {
         &self.id
+    }
+
+    /// The directory of the egress process.
+    pub(super) fn egress(&self) -> PathBuf {
+        self.root.join("egress")
     }
 
     /// Where an execution is kept, whether it is there or not.

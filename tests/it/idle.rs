@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
+use dogwatch::core::egress::Policy;
 use dogwatch::core::execution::Address;
 use dogwatch::core::id::{BootId, DedupeKey, Principal, SessionId};
 use dogwatch::core::ledger::session::Allowance;
@@ -24,7 +25,7 @@ use dogwatch::ports::{
 };
 use dogwatch::store::{ManualClock, Memory, UlidIds};
 use dogwatch::tools::Wiring;
-use dogwatch::watch::{self, Sandbox, Timing, Watch};
+use dogwatch::watch::{self, NetworkSettings, Sandbox, Timing, Watch};
 use futures_util::future::BoxFuture;
 use tokio::sync::{broadcast, watch as seen};
 use tokio_util::task::TaskTracker;
@@ -131,6 +132,7 @@ impl Bot {
             redactor: Arc::new(str::to_owned),
             timing: Timing::default(),
             sandbox: Sandbox::Off,
+            network: NetworkSettings::default(),
         };
         let tasks = TaskTracker::new();
         let opened = Watch::open(settings, &UlidIds, Arc::clone(&shared), exits, tasks);
@@ -148,6 +150,7 @@ impl Bot {
             name: "idle".into(),
             instructions: String::new(),
             wiring: Wiring::all(),
+            reach: Policy::default(),
             limits: Limits::default(),
             allowance: Allowance::default(),
         };

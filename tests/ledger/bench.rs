@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dogwatch::core::arrival::{Arrival, Incoming, Standing, What};
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{
     Address, Execution, Home, Kind, ModelReceipt, Notify, Outcome, Scope, Status,
 };
@@ -340,6 +341,7 @@ pub(super) fn register(token: &Token, wish: &Wish) -> Register {
         home: spool(),
         boot: boot("a"),
         shown: wish.shown,
+        access: Access::default(),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use dogwatch::core::budget::{ChainLeft, Limits};
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{Kind, Notify, Start, State};
 use dogwatch::core::id::{BootId, ExecutionId, Nonce, SupersessionKey};
 use dogwatch::core::ledger::Operation;
@@ -269,6 +270,7 @@ impl Driver {
             home: world.home(self.node),
             boot: self.boot.clone(),
             shown: n.is_multiple_of(3),
+            access: Access::default(),
         };
         let place = (
             self.row.principal.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dogwatch::core::arrival::{Arrival, Body as Arrived, Standing};
+use dogwatch::core::egress::{Access, CredentialName, HostRule};
 use dogwatch::core::execution::{
     Address, CancelledBy, Execution, Exit, Fate, Home, HumanReceipt, Kind, LateFact, ModelReceipt,
     Notify, Outcome, PostSort, Start, State, Status,
@@ -70,6 +71,7 @@ pub(super) fn all() -> Vec<(&'static str, Row)> {
     all.extend(turns());
     all.extend(entries());
     all.extend(executions());
+    all.push(("execution_networked", networked()));
     all.extend(items());
     all
 }
@@ -341,7 +343,17 @@ fn execution(state: State, notify: Notify) -> Execution {
         late: vec![],
         shown: false,
         shared: false,
+        access: Access::default(),
     }
+}
+
+fn networked() -> Row {
+    let hosts = ["api.github.com", "*.example.com:8443"];
+    let access = Access {
+        hosts: hosts.map(|host| HostRule::parse(host).unwrap()).to_vec(),
+        credentials: vec![CredentialName::parse("github").unwrap()],
+    };
+    Row::Execution(Execution { access, ..execution(State::Running, Notify::Agent) })
 }
 
 fn executions() -> Vec<(&'static str, Row)> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use dogwatch::console::chat::ChatName;
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
+use dogwatch::core::egress::Policy;
 use dogwatch::core::execution::{Address, Home, Scope};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, PressId, Principal, SessionId, StopId};
 use dogwatch::core::ledger::Index;
@@ -31,7 +32,7 @@ use dogwatch::ports::{
 use dogwatch::slack::posting::Posting;
 use dogwatch::store::{self, Sqlite, UlidIds};
 use dogwatch::tools::Wiring;
-use dogwatch::watch::{self, Sandbox, Timing, Watch};
+use dogwatch::watch::{self, NetworkSettings, Sandbox, Timing, Watch};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -230,6 +231,7 @@ impl Bot {
             redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
             timing: self.setup.timing,
             sandbox: Sandbox::Off,
+            network: NetworkSettings::default(),
         };
         // Time that was skipped is the ledger's: shims and sockets know only what passes.
         let clock: Arc<dyn Clock> = Arc::new(JumpClock::start());
@@ -287,7 +289,9 @@ impl Bot {
                 role: self.setup.role,
                 grace_ms: self.setup.grace_ms,
                 sandboxed: false,
+                networked: false,
             },
+            reach: Policy::default(),
             limits: self.setup.limits,
             allowance: self.setup.allowance,
         };

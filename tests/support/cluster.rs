@@ -15,6 +15,7 @@ use std::time::Duration;
 use dogwatch::console::chat::ChatName;
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::budget::Limits;
+use dogwatch::core::egress::Policy;
 use dogwatch::core::execution::{Address, Execution};
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, SessionId};
 use dogwatch::core::ledger::audit::{Balance, Snapshot};
@@ -422,6 +423,7 @@ impl Cluster {
             name: "main".into(),
             instructions: "You are a test.".into(),
             wiring: Wiring::all(),
+            reach: Policy::default(),
             limits: Limits::default(),
             allowance: Allowance::default(),
         };

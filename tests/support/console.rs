@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dogwatch::console::{self, AtEnd, ChatName, Console, End, Mode, Reach, Settings};
 use dogwatch::core::arrival::Incoming;
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{
     Execution, Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, PostSort, State, Status,
 };
@@ -185,6 +186,7 @@ pub(crate) fn execution(id: &str, name: &str, state: State) -> Execution {
         late: Vec::new(),
         shown: false,
         shared: false,
+        access: Access::default(),
     }
 }
 

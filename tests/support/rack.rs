@@ -167,7 +167,7 @@ impl Launcher for Rack {
                 Job::Over(outcome) => Found::Ended(outcome),
                 Job::Settled(_) => return None,
             };
-            Some(SpoolEntry { session, execution, found })
+            Some(SpoolEntry { session, execution, networked: false, found })
         };
         let all = self.jobs().into_iter().filter_map(found).collect();
         Box::pin(std::future::ready(Ok(all)))

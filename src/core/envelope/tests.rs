@@ -2,6 +2,7 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::egress::Access;
 use crate::core::execution::{Address, Home, HumanReceipt, Kind, ModelReceipt, Notify};
 use crate::core::id::{BootId, Principal, SpoolId};
 use crate::core::inert::is_inert;
@@ -56,6 +57,7 @@ fn ended(name: &str, outcome: Outcome) -> Execution {
         late: Vec::new(),
         shown: false,
         shared: false,
+        access: Access::default(),
     }
 }
 

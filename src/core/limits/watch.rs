@@ -48,6 +48,8 @@ pub const WATCH_PROBE_MS_MAX: u64 = 20_000;
 /// The largest report of a sandbox's first process.
 pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
 
+/// Credentials that a configuration may have.
+pub const CREDENTIALS_MAX: usize = 256;
 /// First wait of a shim before it hands the way out of its script on again; it doubles.
 pub const GATE_AGAIN_MS: u64 = 100;
 /// The longest such wait.

@@ -1,6 +1,7 @@
 use insta::assert_snapshot;
 
 use super::*;
+use crate::core::egress::Access;
 use crate::core::execution::{
     Address, Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, Status,
 };
@@ -37,6 +38,7 @@ fn execution(n: u64, name: &str, state: State) -> Execution {
         late: Vec::new(),
         shown: false,
         shared: false,
+        access: Access::default(),
     }
 }
 
@@ -44,14 +46,21 @@ fn parts<'a>(live: &'a [Execution], families: &'a [Family]) -> PromptParts<'a> {
     PromptParts {
         instructions: "You look after deployments of the shop.",
         families,
+        reach: "Hosts that you may name: `*.example.com`.",
         now: T0.plus_ms(182_000),
         live,
         read_only: false,
     }
 }
 
-const ALL: [Family; 5] =
-    [Family::Watch, Family::Probes, Family::Sandbox, Family::Silence, Family::Files];
+const ALL: [Family; 6] = [
+    Family::Watch,
+    Family::Probes,
+    Family::Sandbox,
+    Family::Network,
+    Family::Silence,
+    Family::Files,
+];
 
 #[test]
 fn the_whole_prompt() {
@@ -86,7 +95,8 @@ fn only_what_is_wired_is_explained() {
     for (family, words) in [
         (Family::Watch, "trigger_and_auto_notify"),
         (Family::Probes, "watch__output"),
-        (Family::Sandbox, "no network"),
+        (Family::Sandbox, "Where scripts run"),
+        (Family::Network, "What scripts may reach"),
         (Family::Silence, "stay_silent"),
         (Family::Files, "read_file"),
     ] {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::egress::Access;
 use crate::core::execution::{Exit, Home, HumanReceipt, Kind, ModelReceipt, Notify};
 use crate::core::id::{BootId, ExecutionId, Principal};
 use crate::core::output::Captured;
@@ -35,6 +36,7 @@ fn execution(name: &str, state: State) -> Execution {
         late: vec![],
         shown: true,
         shared: false,
+        access: Access::default(),
     }
 }
 

@@ -348,6 +348,7 @@ async fn a_spool_entry_that_the_store_does_not_know_is_killed_and_tells_nobody()
         python: patient(&up, &on, ""),
         timeout_ms: 600_000,
         grace_ms: 300,
+        access: dogwatch::core::egress::Access::default(),
     };
     let launcher = std::sync::Arc::clone(bot.launcher_now());
     let (session, id) = (launch.session.clone(), launch.execution.clone());

@@ -1,5 +1,6 @@
 //! A node that dies, one that only stood still, and one that never comes back.
 
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{Home, Kind, Notify, State, Status};
 use dogwatch::core::id::BootId;
 use dogwatch::core::ledger::audit::Snapshot;
@@ -141,6 +142,7 @@ async fn in_process(cluster: &Cluster, node: usize, chat: &str, boot: &BootId) {
         home: Home::Process(boot.clone()),
         boot: boot.clone(),
         shown: false,
+        access: Access::default(),
     };
     cluster.nodes[node].engine().ledger().run(&register).await.unwrap();
     cluster.mind.thinks(plain);

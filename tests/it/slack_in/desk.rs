@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use dogwatch::core::arrival::{Incoming, What};
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{Address, Execution, Home, HumanReceipt, Kind, ModelReceipt};
 use dogwatch::core::execution::{Notify, Scope, State};
 use dogwatch::core::id::{BootId, ExecutionId, Principal, SessionId, SpoolId};
@@ -230,6 +231,7 @@ fn execution(id: &str, owner: &str) -> Execution {
         late: Vec::new(),
         shown: false,
         shared: false,
+        access: Access::default(),
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dogwatch::core::egress::Access;
 use dogwatch::core::execution::Outcome;
 use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Clock, ExitSink, Ids, Launch, Launcher, SpoolEntry};
-use dogwatch::watch::{Sandbox, Settings, SpoolError, Timing, Watch};
+use dogwatch::watch::{NetworkSettings, Sandbox, Settings, SpoolError, Timing, Watch};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use nix::time::ClockId;
@@ -81,6 +82,7 @@ pub(crate) fn settings(dir: &Path) -> Settings {
         redactor: Arc::new(|text| text.replace("hunter2", "[redacted]")),
         timing: Timing::default(),
         sandbox: Sandbox::Off,
+        network: NetworkSettings::default(),
     }
 }
 
@@ -226,5 +228,6 @@ pub(crate) fn launch(id: &str, python: &str, timeout_ms: u64) -> Launch {
         python: python.to_owned(),
         timeout_ms,
         grace_ms: 300,
+        access: Access::default(),
     }
 }

@@ -3,6 +3,7 @@
 
 use super::end::{self, Ending};
 use super::{Token, open_turn, open_turn_key};
+use crate::core::egress::Access;
 use crate::core::execution::{
     Execution, Fate, Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, State, Status,
 };
@@ -41,6 +42,8 @@ pub struct Register {
     pub boot: BootId,
     /// A message shows how it stands.
     pub shown: bool,
+    /// What it may have of the network.
+    pub access: Access,
 }
 
 /// What was recorded.
@@ -107,6 +110,7 @@ impl Register {
             late: vec![],
             shown: self.shown,
             shared: turn.shared,
+            access: self.access.clone(),
         }
     }
 }
