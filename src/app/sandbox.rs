@@ -49,6 +49,7 @@ pub(super) fn network(config: &Config, env: &[(String, String)]) -> watch::Netwo
             caps: watch::egress::Caps { bytes: *bytes_max, ..watch::egress::Caps::default() },
             extra_ca: ca_file.clone(),
             env: env.to_vec(),
+            ..watch::egress::Settings::default()
         },
         lent: lent.collect(),
     }
