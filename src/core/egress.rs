@@ -4,10 +4,19 @@
 
 mod access;
 mod address;
+mod budget;
+mod denial;
 mod host;
+mod way;
 
 pub use self::access::{
     Access, AccessError, CredentialName, CredentialNameError, Destination, Grant, Policy, TLS_PORT,
 };
 pub use self::address::{AddressError, AddressRule, Closed, judge as judge_address};
+pub use self::budget::{Account, Asker, Budgets, Refusal, Ticket, Turn};
+pub use self::denial::{Cap, Denial, Trouble};
 pub use self::host::{Host, HostError, HostRule, PORTS_DEFAULT, split as split_authority};
+pub use self::way::{Asked, Way, inward, inward_links, way};
+
+#[cfg(test)]
+mod tests;

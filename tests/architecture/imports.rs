@@ -50,11 +50,13 @@ const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("prometheus_client", &["telemetry"]),
     // The configuration only parses addresses with it.
     ("redis", &["store"]),
-    ("reqwest", &["model", "slack", "watch", "config"]),
+    ("reqwest", &["model", "slack", "config"]),
     ("ring_crypto", &["slack"]),
     ("rusqlite", &["store"]),
+    ("rustls_native_certs", &["watch"]),
     ("rustyline", &["console"]),
     ("seccompiler", &["watch"]),
+    ("tokio_rustls", &["watch"]),
     ("tokio_tungstenite", &["slack"]),
     ("tower_http", &["http"]),
 ];

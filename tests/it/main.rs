@@ -9,6 +9,7 @@ mod contract_llm;
 mod contract_slack;
 mod demo;
 mod deploy;
+mod egress;
 mod engine;
 mod faults;
 mod idle;

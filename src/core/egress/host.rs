@@ -155,6 +155,9 @@ fn check(name: &str) -> Result<(), Fault> {
 
 /// Parts a host from its port. The port is missing where nothing says it.
 pub fn split(text: &str) -> Result<(&str, Option<u16>), HostError> {
+    if text.contains('@') {
+        return Err(HostError::User);
+    }
     let colon = match text.rfind(']') {
         Some(end) if text.starts_with('[') => {
             let rest = text.get(end + 1..).unwrap_or_default();
@@ -197,9 +200,6 @@ pub struct HostRule {
 impl HostRule {
     /// Reads a rule as people and models write it.
     pub fn parse(text: &str) -> Result<Self, HostError> {
-        if text.contains('@') {
-            return Err(HostError::User);
-        }
         if text.contains("//") {
             return Err(HostError::More { text: echo(text) });
         }

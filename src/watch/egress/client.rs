@@ -164,10 +164,10 @@ impl Teller {
                 let done = match self.line {
                     // It may have ended since the last look.
                     Some(_) => match self.ask(&word).await {
-                        Err(EgressError::Silent { .. }) => self.begin().await,
+                        Err(EgressError::Silent { .. }) => self.begin_with(&word).await,
                         done => done,
                     },
-                    None => self.begin().await,
+                    None => self.begin_with(&word).await,
                 };
                 // Nobody waits any more: the rules are told all the same.
                 let _unheard = told.send(done);
@@ -182,9 +182,23 @@ impl Teller {
         }
     }
 
+    /// Whoever says a word wants to hear of it, so it is said once more by itself.
+    async fn begin_with(&mut self, word: &Word) -> Result<(), EgressError> {
+        self.begin().await?;
+        self.ask(word).await
+    }
+
     /// Finds the process, or starts it, and tells it everything.
     async fn begin(&mut self) -> Result<(), EgressError> {
         self.line = None;
+        let begun = self.tell_all().await;
+        if begun.is_err() {
+            self.line = None;
+        }
+        begun
+    }
+
+    async fn tell_all(&mut self) -> Result<(), EgressError> {
         let told = self.told()?;
         self.line = Some(self.greet().await?);
         self.ask(&Word::Settings(told)).await?;
@@ -277,6 +291,7 @@ impl Teller {
             requests_per_minute: self.settings.requests_per_minute,
             caps: self.settings.caps,
             extra_ca,
+            unused_ms: Some(self.settings.unused_ms),
         })
     }
 

@@ -7,10 +7,20 @@
 //! execution may do ([`Egress::rule`]). While no egress process is there connections wait in the
 //! system's queue, and the shim and the bot do the same again with the next one.
 
+mod answer;
 mod client;
-pub(super) mod passing;
+mod control;
+mod house;
+mod listen;
+mod log;
+mod pace;
+pub(in crate::watch) mod passing;
 mod process;
+mod proxy;
+mod reach;
 mod settings;
+mod upstream;
+mod wire;
 mod words;
 
 use std::io::{self, ErrorKind, Read, Write};

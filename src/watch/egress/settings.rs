@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::egress::AddressRule;
 use crate::core::limits::{
     EGRESS_BYTES_MAX, EGRESS_CONNECT_MS, EGRESS_CONNECTIONS_MAX, EGRESS_HEAD_MS, EGRESS_IDLE_MS,
-    EGRESS_REQUESTS_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_WAIT_MS_MAX,
+    EGRESS_REQUESTS_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_UNUSED_MS, EGRESS_WAIT_MS_MAX,
 };
 
 /// How the network is used, for all executions.
@@ -21,6 +21,8 @@ pub struct Settings {
     pub caps: Caps,
     /// A PEM file of more certificates that upstreams are trusted by, beside the system's.
     pub extra_ca: Option<PathBuf>,
+    /// How long the process stays when nobody is connected, in milliseconds.
+    pub unused_ms: u64,
     /// The host's environment. Only what says where certificates are is passed on.
     pub env: Vec<(String, String)>,
 }
@@ -32,6 +34,7 @@ impl Default for Settings {
             requests_per_minute: EGRESS_REQUESTS_PER_MINUTE,
             caps: Caps::default(),
             extra_ca: None,
+            unused_ms: EGRESS_UNUSED_MS,
             env: vec![],
         }
     }

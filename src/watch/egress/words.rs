@@ -94,6 +94,9 @@ pub(super) struct Told {
     pub(super) caps: Caps,
     /// More certificates that upstreams are trusted by, as PEM.
     pub(super) extra_ca: Option<String>,
+    /// How long the process stays when nobody is connected, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) unused_ms: Option<u64>,
 }
 
 impl Default for Told {
@@ -103,6 +106,7 @@ impl Default for Told {
             requests_per_minute: EGRESS_REQUESTS_PER_MINUTE,
             caps: Caps::default(),
             extra_ca: None,
+            unused_ms: None,
         }
     }
 }
@@ -271,6 +275,16 @@ impl Line {
                 return Ok(None);
             }
         }
+    }
+
+    /// The descriptor that came with the latest line.
+    pub(super) fn take_passed(&mut self) -> Option<OwnedFd> {
+        self.passed.take()
+    }
+
+    /// The other end's user, as the kernel knows it.
+    pub(super) fn peer_uid(&self) -> io::Result<u32> {
+        Ok(self.stream.peer_cred()?.uid())
     }
 
     /// Sends a word.
