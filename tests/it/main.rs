@@ -15,6 +15,7 @@ mod faults;
 mod idle;
 mod load;
 mod model;
+mod network;
 mod nodes;
 mod on_redis;
 mod sandbox;

@@ -5,4 +5,6 @@
 mod attacks;
 mod life;
 mod limits;
+mod network;
 mod stand;
+pub(crate) mod upstream;
