@@ -132,7 +132,6 @@ impl Posting {
         let (mark, surface) = (false, None);
         let mut one = Try { posting: self, thread, post, until, first_at, sent, mark, surface };
         let done = one.run(drawn.as_ref()).await;
-        let channel = one.thread.channel();
         match done {
             Ok(()) => {
                 self.kept().done(&one.post);
@@ -141,7 +140,7 @@ impl Posting {
                 }
                 self.live.posted(&one.thread);
                 let first = one.sent.get(INTRO).or_else(|| one.sent.values().next());
-                Ok(format!("slack:{channel}/{}", first.map_or("?", String::as_str)))
+                Ok(receipt(&one.thread, first.map_or("?", String::as_str)))
             }
             Err(error) => {
                 let error = one.since_partly(error);
@@ -426,6 +425,11 @@ impl Try<'_> {
             }
         }
     }
+}
+
+/// What is kept of a post: where it is.
+pub(super) fn receipt(thread: &Thread, ts: &str) -> String {
+    format!("slack:{}/{ts}", thread.channel())
 }
 
 /// Ids only: every app of the workspace may read them.
