@@ -98,15 +98,17 @@ impl FrontDesk {
         &self,
         session: &SessionId,
         by: &Principal,
-        (scope, stop): (Scope, StopId),
-        said_at: Option<Timestamp>,
+        (scope, only): (Scope, Option<TurnNo>),
+        (stop, said_at): (StopId, Option<Timestamp>),
     ) -> Result<Done, DeskError> {
         let source_at = said_at.unwrap_or_else(|| self.0.ports.clock.now());
         let by = by.clone();
-        let stop = Stop { session: session.clone(), scope, stop, source_at, by };
+        let stop = Stop { session: session.clone(), scope, stop, source_at, by, only };
         match self.0.ledger.run(&stop).await {
             Ok(answer) => {
-                self.0.interrupt(session);
+                if answer.turn || only.is_none() {
+                    self.0.interrupt(session);
+                }
                 Ok(Done::Stopped { ended: answer.ended, turn: answer.turn })
             }
             Err(error) => Err(away(&error)),
@@ -219,7 +221,11 @@ impl Desk for FrontDesk {
                     self.cancel(session, by, execution, press).await
                 }
                 Command::Stop { scope, stop, said_at } => {
-                    self.stop(session, by, (scope, stop), said_at).await
+                    self.stop(session, by, (scope, None), (stop, said_at)).await
+                }
+                Command::StopTurn { turn, stop, said_at } => {
+                    let said = (stop, Some(said_at));
+                    self.stop(session, by, (Scope::Turn, Some(turn)), said).await
                 }
             }
         }

@@ -52,6 +52,15 @@ pub enum Command {
         #[serde(default)]
         said_at: Option<Timestamp>,
     },
+    /// End this turn; nothing is done where it is not the open one any more.
+    StopTurn {
+        /// Which turn.
+        turn: TurnNo,
+        /// Which stop.
+        stop: StopId,
+        /// When it was said, by the clock that messages come with.
+        said_at: Timestamp,
+    },
 }
 
 /// What a command did, for the person who gave it.

@@ -15,7 +15,7 @@ use crate::core::id::{DedupeKey, Principal};
 use crate::core::installation::Departure;
 use crate::core::time::Timestamp;
 
-pub use self::pressed::{CANCEL, STOP, STOP_ALL};
+pub use self::pressed::{CANCEL, CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
 
 /// Whom Slack takes the bot for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub struct Ask {
     pub from: Option<Asker>,
     /// An answer may be given here for a while.
     pub response_url: Option<String>,
+    /// The answer stands in place of what was pressed, which only this person sees.
+    pub replaces: bool,
 }
 
 /// Who asks, and in which thread.
@@ -243,7 +245,8 @@ impl Ear<'_> {
             let order = if text.is_empty() { Some(Order::Help) } else { order::read(&text) };
             if let Some(order) = order {
                 let id = self.order_id(event)?;
-                let ask = Ask { order, id, from: Some(from), response_url: None };
+                let (from, response_url) = (Some(from), None);
+                let ask = Ask { order, id, from, response_url, replaces: false };
                 return Ok(Heard::Command(Box::new(ask)));
             }
         }

@@ -15,6 +15,8 @@ pub const SLACK_RETRIES_MAX: u32 = 3;
 pub const SLACK_TOLD_MAX: usize = 16;
 /// Longest such answer, in characters.
 pub const SLACK_TOLD_CHARS_MAX: usize = 3_000;
+/// Watchers that such an answer lists with a button each.
+pub const SLACK_LISTED_MAX: usize = 10;
 /// Commands whose repeats are recognised, beside the ledger's own ids.
 pub const SLACK_COMMANDS_KEPT_MAX: usize = 1_024;
 /// Files of one message that the model is told of.
