@@ -18,7 +18,7 @@ use dogwatch::core::transcript::{Finish, Usage};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Desk, Model, Store};
 use dogwatch::slack::access::Keyring;
-use dogwatch::slack::hear::Who;
+use dogwatch::slack::hear::{Visitor, Who};
 use dogwatch::slack::panel::Told;
 use dogwatch::slack::reception::{Answerer, Reach, Reception, Whom};
 use dogwatch::slack::routes::routes;
@@ -66,6 +66,10 @@ impl Answerer for Nobody {
 
     fn respond<'a>(&'a self, _: &'a str, told: &'a Told) -> BoxFuture<'a, ()> {
         panic!("refused: {told:?}")
+    }
+
+    fn show(&self, visitor: Visitor, _: Option<String>) {
+        panic!("shown: {visitor:?}")
     }
 
     fn replace<'a>(&'a self, _: &'a str, _: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::{Engine, LedgerError, effects, home};
+use super::{Engine, LedgerError, effects, home, owners};
 use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{Execution, Scope, State};
 use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
@@ -20,7 +20,7 @@ use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
 use crate::core::time::Timestamp;
-use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, Shown, StoreError};
+use crate::ports::{Command, Desk, DeskError, Done, Glance, Owned, SessionView, Shown, StoreError};
 
 /// The desk of an engine.
 pub struct FrontDesk(pub Arc<Engine>);
@@ -238,6 +238,16 @@ impl Desk for FrontDesk {
 
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         async move { self.homes().await.map_err(|error| away(&error.into())) }.boxed()
+    }
+
+    fn of_owner<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<Owned, DeskError>> {
+        async move {
+            let found = owners::owned(&self.0, owner).await;
+            let Owned { live, taken, cap } = found.map_err(|error| away(&error.into()))?;
+            let live = live.into_iter().map(|one| self.redacted(one)).collect();
+            Ok(Owned { live, taken, cap })
+        }
+        .boxed()
     }
 
     fn surface<'a>(

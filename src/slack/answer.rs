@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Keyring;
+use super::hear::Visitor;
+use super::home::Homes;
 use super::panel::Told;
 use super::reception::{Answerer, Whom};
 use super::web::{CallError, Web, WebError, is_here};
@@ -30,6 +32,7 @@ pub struct Teller {
     /// In tests Slack is on this machine.
     here: bool,
     seats: Semaphore,
+    homes: Arc<Homes>,
 }
 
 impl Teller {
@@ -38,6 +41,7 @@ impl Teller {
         keyring: Arc<Keyring>,
         web: Arc<Web>,
         clock: Arc<dyn Clock>,
+        homes: Arc<Homes>,
     ) -> Result<Self, WebError> {
         let here = web.is_here();
         let http = Client::builder()
@@ -45,7 +49,7 @@ impl Teller {
             .redirect(reqwest::redirect::Policy::none());
         let http = if here { http.no_proxy() } else { http };
         let http = http.build().map_err(|error| WebError::Client(error.to_string()))?;
-        Ok(Self { web, keyring, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX) })
+        Ok(Self { web, keyring, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX), homes })
     }
 
     fn seat(&self) -> Option<SemaphorePermit<'_>> {
@@ -148,5 +152,9 @@ impl Answerer for Teller {
                 self.say(whom, told).await;
             }
         })
+    }
+
+    fn show(&self, visitor: Visitor, said: Option<String>) {
+        self.homes.show(visitor, said);
     }
 }

@@ -2,6 +2,7 @@
 //! heard and by which names a message is known again. Must not know the desk: it decides, and
 //! nothing waits.
 
+mod home;
 mod pressed;
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::core::id::{DedupeKey, Principal};
 use crate::core::installation::Departure;
 use crate::core::time::Timestamp;
 
+pub use self::home::{CANCEL_HOME, HomePress, Visit, Visitor};
 pub use self::pressed::{CANCEL, CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
 
 /// Whom Slack takes the bot for.
@@ -56,6 +58,8 @@ pub enum Heard {
     Command(Box<Ask>),
     /// Somebody pressed a button.
     Press(Box<Ask>),
+    /// Somebody looks at the app's own tab.
+    Home(Box<Visit>),
     /// Slack asks whether this address is ours.
     Challenge(String),
     /// Something about the installation.
@@ -154,6 +158,7 @@ fn event(callback: &Callback, who: Option<&Who>, settings: &Settings) -> Heard {
             Some(who) => Ear { callback, who, settings }.hear(),
             None => Heard::Unready,
         },
+        Some("app_home_opened") => home::opened(callback, settings),
         Some("agent_session_stopped") => pressed::native_stop(callback, settings),
         Some("app_uninstalled") => departed(callback, Departure::Uninstalled),
         Some("tokens_revoked") => {

@@ -21,6 +21,7 @@ mod verdict;
 pub mod access;
 pub mod answer;
 pub mod checkup;
+pub mod home;
 pub mod oauth;
 pub mod panel;
 pub mod posting;

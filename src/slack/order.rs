@@ -205,6 +205,16 @@ pub fn done(order: &Order, done: &Done) -> String {
     }
 }
 
+/// What came of a cancel where there is no thread.
+pub fn done_at_home(order: &Order, what: &Done) -> String {
+    match (order, what) {
+        (Order::Cancel(id), Done::Unknown) => {
+            format!("{} is long over: nothing is known of it any more.", code(id))
+        }
+        _ => done(order, what),
+    }
+}
+
 fn stopped(scope: Scope, turn: bool, ended: usize) -> String {
     let turn = if turn { "The turn is stopped" } else { "No turn was running" };
     match (scope, ended) {

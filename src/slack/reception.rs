@@ -5,6 +5,7 @@
 //! What is not acknowledged comes again: Slack repeats an event three times, and the desk knows it
 //! by its names. So an outage of a minute costs nothing but the minute.
 
+mod lobby;
 mod standing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use self::standing::Standing;
 use super::access::Keyring;
 use super::envelope::{Envelope, Kind};
 use super::guard::{Bots, Commands};
-use super::hear::{Ask, Asker, Heard, Said, hear};
+use super::hear::{Ask, Asker, Heard, Said, Visitor, hear};
 use super::order::{self, Order};
 use super::panel::{self, Told};
 use super::place::Thread;
@@ -42,6 +43,8 @@ pub trait Answerer: Send + Sync + 'static {
     fn respond<'a>(&'a self, url: &'a str, told: &'a Told) -> BoxFuture<'a, ()>;
     /// There in place of what was pressed; where that cannot be, where the person is.
     fn replace<'a>(&'a self, url: &'a str, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()>;
+    /// In the app's own tab, which is drawn anew. Returns at once.
+    fn show(&self, visitor: Visitor, said: Option<String>);
 }
 
 /// Who is told, and where.
@@ -113,6 +116,7 @@ enum Answer {
     Tell(Whom, Told),
     Respond(String, Told),
     Replace(String, Whom, Told),
+    Show(Visitor, Option<String>),
 }
 
 /// The reception.
@@ -202,6 +206,7 @@ impl Reception {
                 Some(Answer::Replace(url, whom, told)) => {
                     answers.replace(&url, &whom, &told).await;
                 }
+                Some(Answer::Show(visitor, said)) => answers.show(visitor, said),
                 None => {}
             }
         });
@@ -235,12 +240,13 @@ impl Reception {
         };
         let heard = hear(&envelope, who.as_ref(), &self.settings);
         match heard {
-            Heard::Say(said) => match self.closed(&said.thread).await {
+            Heard::Say(said) => match self.closed(said.thread.installation()).await {
                 Some(reply) => (reply, None),
                 None => self.say(*said, attempt).await,
             },
             Heard::Command(ask) => self.ask_where_open(*ask, attempt, false).await,
             Heard::Press(ask) => self.ask_where_open(*ask, attempt, true).await,
+            Heard::Home(visit) => self.visit(*visit).await,
             Heard::Challenge(challenge) => {
                 (Reply { body: Some(json!({ "challenge": challenge })), ..Reply::TAKEN }, None)
             }
@@ -345,7 +351,7 @@ impl Reception {
         pressed: bool,
     ) -> (Reply, Option<Answer>) {
         let closed = match &ask.from {
-            Some(asker) => self.closed(&asker.thread).await,
+            Some(asker) => self.closed(asker.thread.installation()).await,
             None => None,
         };
         match closed {

@@ -5,6 +5,7 @@ use super::super::Settings;
 use super::super::envelope::{Action, Actions, Callback, Slash};
 use super::super::order::{self, Order};
 use super::super::place::{Thread, instant, principal};
+use super::home::{self, CANCEL_HOME};
 use super::{Ask, Asker, Heard, installation, nothing};
 use crate::core::execution::Scope;
 
@@ -22,7 +23,7 @@ pub const STOP_ALL: &str = "stop_all";
 const OLD: &str = "this button belongs to an older me and does nothing any more";
 const ELSEWHERE: &str = "this button belongs to another place and does nothing here; mention me \
                          with `status` in the thread that you mean";
-const STRANGER: &str = "this is only for people of the company that runs me";
+pub(super) const STRANGER: &str = "this is only for people of the company that runs me";
 
 /// A button.
 pub(super) fn pressed(actions: &Actions, settings: &Settings) -> Heard {
@@ -32,12 +33,16 @@ pub(super) fn pressed(actions: &Actions, settings: &Settings) -> Heard {
     let Some(user) = actions.user.id.as_deref() else {
         return nothing("nobody pressed it");
     };
+    let is_guest = is_guest(actions) && !settings.guests.iter().any(|guest| guest == user);
+    if action.action_id.as_deref() == Some(CANCEL_HOME) && actions.channel.id.is_none() {
+        return home::pressed(actions, action.value.as_deref().unwrap_or_default(), is_guest);
+    }
     let when = action.action_ts.as_deref().unwrap_or_default();
     let Some(meant) = meant(action, actions, (user, when)) else {
         return nothing("a button that does nothing here");
     };
     let Meant { mut order, from, mut replaces } = meant;
-    if is_guest(actions) && !settings.guests.iter().any(|guest| guest == user) {
+    if is_guest {
         (order, replaces) = (Order::Wrong(STRANGER.to_owned()), false);
     }
     if when.is_empty() || (from.is_none() && actions.response_url.is_none()) {
@@ -106,7 +111,7 @@ fn carried(
     Some(Meant { order, from: Some(from), replaces: true })
 }
 
-fn installation_of(actions: &Actions) -> Option<&String> {
+pub(super) fn installation_of(actions: &Actions) -> Option<&String> {
     if actions.is_enterprise_install {
         actions.enterprise.id.as_ref().or(actions.team.enterprise_id.as_ref())
     } else {

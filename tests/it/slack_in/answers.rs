@@ -10,6 +10,7 @@ use dogwatch::core::limits::SLACK_WHO_FIRST_MS;
 use dogwatch::slack::Settings;
 use dogwatch::slack::access::Keyring;
 use dogwatch::slack::answer::Teller;
+use dogwatch::slack::home::Homes;
 use dogwatch::slack::panel::Told;
 use dogwatch::slack::place::Thread;
 use dogwatch::slack::reception::{Answerer, Whom};
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::desk::TestDesk;
 use super::{Front, TS, callback, patiently, settings};
 use crate::support::manual_clock::ManualClock;
 
@@ -54,7 +56,10 @@ fn teller(api: &str) -> Teller {
     let clock = Arc::new(ManualClock::new());
     let settings = Settings { api: api.to_owned(), ..settings() };
     let web = Arc::new(Web::new(api, clock.clone()).unwrap());
-    Teller::new(Keyring::of(&settings).unwrap(), web, clock).unwrap()
+    let keyring = Keyring::of(&settings).unwrap();
+    let desk = Arc::new(TestDesk::default());
+    let homes = Homes::new(desk, Arc::clone(&keyring), Arc::clone(&web), clock.clone());
+    Teller::new(keyring, web, clock, Arc::new(homes)).unwrap()
 }
 
 fn only(text: &str) -> Told {

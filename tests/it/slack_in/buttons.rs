@@ -1,10 +1,10 @@
-//! Buttons of an answer that only one person sees: they carry their thread, are believed only there,
-//! act once, and every press is answered.
+//! Buttons of an answer that only one person sees: they carry their thread, are believed only
+//! there, act once, and every press is answered.
 
 use dogwatch::core::execution::Scope;
 use dogwatch::core::id::{ExecutionId, PressId, StopId};
 use dogwatch::ports::{Command, DeskError};
-use dogwatch::slack::hear::{CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
+use dogwatch::slack::hear::{CANCEL_HOME, CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
 use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
@@ -176,4 +176,91 @@ async fn beside_a_thread_without_replies_the_button_alone_says_which_it_is() {
     assert!(!whom.unwrap().inside);
     let (session, _, _) = front.desk.commands().remove(0);
     assert_eq!(session.as_str(), format!("slack/T1/C1/{TS}"));
+}
+
+/// A press in the app's own tab.
+fn at_home(user: &str, value: &str, n: u32) -> Value {
+    json!({
+        "type": "block_actions", "user": { "id": user, "team_id": "T1" }, "team": { "id": "T1" },
+        "container": { "type": "view", "view_id": "V1" },
+        "view": { "id": "V1", "type": "home" },
+        "actions": [{ "action_id": CANCEL_HOME, "value": value,
+                      "action_ts": format!("170000001{n}.000001") }],
+    })
+}
+
+fn opened(user: &str, tab: &str) -> Value {
+    json!({ "type": "app_home_opened", "user": user, "channel": "D1", "tab": tab,
+            "event_ts": "1700000009.000100" })
+}
+
+#[tokio::test]
+async fn b41_who_opens_the_home_tab_or_presses_there_is_shown_it_with_what_became_of_it() {
+    let front = Front::new();
+    front.desk.runs(&format!("slack/T1/C1/{TS}"), "w-1", "slack/T1/U7");
+    assert!(front.receive(&callback("Ev1", &opened("U7", "messages"))).await.is_ack());
+    assert!(front.receive(&callback("Ev2", &opened("U7", "home"))).await.is_ack());
+    let (visitor, said) = front.answers.shown(1).await.remove(0);
+    assert_eq!((visitor.by.as_str(), said), ("slack/T1/U7", None));
+    let mine = format!("C1/{TS}/w-1");
+    // A repeat is one press, and what became of it is not said away.
+    for _ in 0..2 {
+        assert!(front.receive(&at_home("U7", &mine, 1)).await.is_ack());
+    }
+    assert!(front.receive(&at_home("U8", &mine, 2)).await.is_ack());
+    assert!(front.receive(&at_home("U7", &format!("C1/{TS}/w-9"), 3)).await.is_ack());
+    front.desk.refuses(DeskError::Away("the store is away".into()));
+    for _ in 0..2 {
+        assert!(front.receive(&at_home("U7", &mine, 4)).await.is_ack());
+    }
+    let shown = front.answers.shown(6).await;
+    let said: Vec<_> = shown[1..].iter().map(|(who, said)| (who.user.as_str(), said)).collect();
+    let wanted = [
+        ("U7", "`w-1` is being ended"),
+        ("U8", "`w-1` is <@U7>'s; ask them."),
+        ("U7", "`w-9` is long over"),
+        ("U7", "Not taken: the store is away"),
+        ("U7", "`w-1` is being ended"),
+    ];
+    assert_eq!(said.len(), wanted.len());
+    for ((who, said), (user, words)) in said.into_iter().zip(wanted) {
+        let said = said.as_deref().unwrap();
+        assert!(who == user && said.starts_with(words), "{words}: {said}");
+    }
+    assert_eq!(front.desk.commands().len(), 4);
+    assert_eq!(front.answers.count(), 0, "nothing is said anywhere else");
+}
+
+#[tokio::test]
+async fn slack_14_a_press_in_the_home_tab_reaches_no_other_installation() {
+    for value in ["", "C1", "T9/C1/1.1/w-1", "slack/T9/w-1", "c1/1.1/w-1"] {
+        let front = Front::new();
+        assert!(front.receive(&at_home("U7", value, 1)).await.is_ack());
+        let (_, said) = front.answers.shown(1).await.remove(0);
+        assert!(said.unwrap().contains("says nothing that I know"), "{value}");
+        assert_eq!(front.desk.commands(), [], "{value}");
+    }
+    let front = Front::new();
+    let mut guest = at_home("U9", &format!("C1/{TS}/w-1"), 1);
+    guest["user"]["team_id"] = "T9".into();
+    assert!(front.receive(&guest).await.is_ack());
+    let (_, said) = front.answers.shown(1).await.remove(0);
+    assert!(said.unwrap().starts_with("this is only for people of the company"));
+    let mut event = opened("U9", "home");
+    event["user_team"] = "T9".into();
+    assert!(front.receive(&callback("Ev1", &event)).await.is_ack());
+    // In another team the same button means that team's thread.
+    let mut other = at_home("U7", &format!("C1/{TS}/w-1"), 2);
+    other["team"]["id"] = "T2".into();
+    other["user"]["team_id"] = "T2".into();
+    assert!(front.receive(&other).await.is_ack());
+    assert_eq!(front.answers.shown(2).await.len(), 2, "a guest is shown nothing");
+    let (session, by, _) = front.desk.commands().remove(0);
+    assert_eq!((session.as_str(), by.as_str()), (&*format!("slack/T2/C1/{TS}"), "slack/T2/U7"));
+    // In a message it is not this button.
+    let mut forged = at_home("U7", &format!("C1/{TS}/w-1"), 3);
+    forged["channel"] = json!({ "id": "C1" });
+    forged["response_url"] = URL.into();
+    assert!(front.receive(&forged).await.is_ack());
+    assert!(front.answers.given(1).await[0].1.contains("older me"));
 }

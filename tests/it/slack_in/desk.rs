@@ -10,6 +10,7 @@ use dogwatch::core::execution::{Notify, Scope, State};
 use dogwatch::core::id::{BootId, ExecutionId, Principal, SessionId, SpoolId, TurnNo};
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Command, Desk, DeskError, Done, Glance, SessionView};
+use dogwatch::slack::hear::Visitor;
 use dogwatch::slack::panel::Told;
 use dogwatch::slack::reception::{Answerer, Whom};
 use futures_util::future::BoxFuture;
@@ -242,12 +243,15 @@ fn execution(id: &str, owner: &str) -> Execution {
 /// Who was told what; nobody, where it went to an address.
 type Given = Vec<(Option<Whom>, String)>;
 
+/// Whose home tab was shown anew, with what.
+type Homes = Vec<(Visitor, Option<String>)>;
+
 /// What was given with buttons.
 type Panels = Vec<(String, Value)>;
 
 /// What people were told. A clone is the same.
 #[derive(Clone, Default)]
-pub(super) struct Answers(Arc<watch::Sender<Given>>, Arc<Mutex<Panels>>);
+pub(super) struct Answers(Arc<watch::Sender<Given>>, Arc<Mutex<Panels>>, Arc<watch::Sender<Homes>>);
 
 impl Answers {
     /// Waits for so many; all that were given.
@@ -267,6 +271,12 @@ impl Answers {
         self.1.lock().unwrap().last().cloned().unwrap()
     }
 
+    /// Waits until so many home tabs were shown; all that were.
+    pub(super) async fn shown(&self, count: usize) -> Homes {
+        let mut shown = self.2.subscribe();
+        super::patiently(shown.wait_for(|shown| shown.len() >= count)).await.unwrap().clone()
+    }
+
     fn give(&self, whom: Option<&Whom>, url: &str, told: &Told) -> BoxFuture<'static, ()> {
         if let Some(blocks) = &told.blocks {
             self.1.lock().unwrap().push((url.to_owned(), blocks.clone()));
@@ -284,6 +294,10 @@ impl Answerer for Answers {
 
     fn respond<'a>(&'a self, url: &'a str, told: &'a Told) -> BoxFuture<'a, ()> {
         self.give(None, url, told)
+    }
+
+    fn show(&self, visitor: Visitor, said: Option<String>) {
+        self.2.send_modify(|shown| shown.push((visitor, said)));
     }
 
     fn replace<'a>(&'a self, url: &'a str, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
