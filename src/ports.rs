@@ -19,7 +19,7 @@ use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
-pub use self::desk::{Command, Desk, DeskError, Done, SessionView, Shown};
+pub use self::desk::{Command, Desk, DeskError, Done, Owned, SessionView, Shown};
 pub use self::files::{FileError, FileText};
 pub use self::installations::Installations;
 

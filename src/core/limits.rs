@@ -105,6 +105,8 @@ pub const LIVE_PER_SESSION_MAX: usize = 50;
 pub const LIVE_PER_OWNER_MAX: u32 = 20;
 /// The most that this may be configured to.
 pub const LIVE_PER_OWNER_CONFIGURED_MAX: u32 = 10_000;
+/// Executions of one person that they are shown, of all sessions together.
+pub const OWNED_SHOWN_MAX: usize = 100;
 /// Places of one person that are read together.
 pub const PLACES_PER_PAGE: usize = 256;
 /// After so long somebody looks whether a place that was taken is needed.

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::{Engine, LedgerError, effects, home};
+use super::{Engine, LedgerError, effects, home, owners};
 use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{Address, Execution, Scope, State};
 use crate::core::id::{ExecutionId, ItemId, PressId, Principal, SessionId, StopId, TurnNo};
@@ -20,7 +20,7 @@ use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
 use crate::core::time::Timestamp;
-use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, Shown, StoreError};
+use crate::ports::{Command, Desk, DeskError, Done, Glance, Owned, SessionView, Shown, StoreError};
 
 /// The desk of an engine.
 pub struct FrontDesk(pub Arc<Engine>);
@@ -113,15 +113,17 @@ impl FrontDesk {
         &self,
         session: &SessionId,
         by: &Principal,
-        (scope, stop): (Scope, StopId),
-        said_at: Option<Timestamp>,
+        (scope, only): (Scope, Option<TurnNo>),
+        (stop, said_at): (StopId, Option<Timestamp>),
     ) -> Result<Done, DeskError> {
         let source_at = said_at.unwrap_or_else(|| self.0.ports.clock.now());
         let by = by.clone();
-        let stop = Stop { session: session.clone(), scope, stop, source_at, by };
+        let stop = Stop { session: session.clone(), scope, stop, source_at, by, only };
         match self.0.ledger.run(&stop).await {
             Ok(answer) => {
-                self.0.interrupt(session);
+                if answer.turn || only.is_none() {
+                    self.0.interrupt(session);
+                }
                 Ok(Done::Stopped { ended: answer.ended, turn: answer.turn })
             }
             Err(error) => Err(away(&error)),
@@ -244,7 +246,11 @@ impl Desk for FrontDesk {
                     self.cancel(session, by, execution, press).await
                 }
                 Command::Stop { scope, stop, said_at } => {
-                    self.stop(session, by, (scope, stop), said_at).await
+                    self.stop(session, by, (scope, None), (stop, said_at)).await
+                }
+                Command::StopTurn { turn, stop, said_at } => {
+                    let said = (stop, Some(said_at));
+                    self.stop(session, by, (Scope::Turn, Some(turn)), said).await
                 }
             }
         }
@@ -257,6 +263,16 @@ impl Desk for FrontDesk {
 
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         async move { self.homes().await.map_err(|error| away(&error.into())) }.boxed()
+    }
+
+    fn of_owner<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<Owned, DeskError>> {
+        async move {
+            let found = owners::owned(&self.0, owner).await;
+            let Owned { live, taken, cap } = found.map_err(|error| away(&error.into()))?;
+            let live = live.into_iter().map(|one| self.redacted(one)).collect();
+            Ok(Owned { live, taken, cap })
+        }
+        .boxed()
     }
 
     fn surface<'a>(

@@ -52,6 +52,15 @@ pub enum Command {
         #[serde(default)]
         said_at: Option<Timestamp>,
     },
+    /// End this turn; nothing is done where it is not the open one any more.
+    StopTurn {
+        /// Which turn.
+        turn: TurnNo,
+        /// Which stop.
+        stop: StopId,
+        /// When it was said, by the clock that messages come with.
+        said_at: Timestamp,
+    },
 }
 
 /// What a command did, for the person who gave it.
@@ -97,6 +106,18 @@ pub struct SessionView {
     /// Where the messages are that show the live executions, as far as they are posted.
     #[serde(default)]
     pub shown: BTreeMap<ExecutionId, String>,
+}
+
+/// What one person has running, over all sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owned {
+    /// Executions that are not over, oldest first, at most
+    /// [`OWNED_SHOWN_MAX`](crate::core::limits::OWNED_SHOWN_MAX).
+    pub live: Vec<Execution>,
+    /// Places of theirs that are taken: by these, by more, or by what is about to be registered.
+    pub taken: usize,
+    /// Places that they may take.
+    pub cap: usize,
 }
 
 /// The message that shows a turn while it runs.
@@ -147,6 +168,10 @@ pub trait Desk: Send + Sync + 'static {
     /// Sessions that have executions which live here; none where nothing does.
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         Box::pin(std::future::ready(Ok(vec![])))
+    }
+    /// What one person has running anywhere; nothing where nobody can.
+    fn of_owner<'a>(&'a self, _owner: &'a Principal) -> BoxFuture<'a, Result<Owned, DeskError>> {
+        Box::pin(std::future::ready(Ok(Owned::default())))
     }
     /// A turn is shown by such a message: said before it is asked for, and again once it is known
     /// where it is. Only what is answered [`Placed::Here`] may be shown.

@@ -171,6 +171,9 @@ pub struct Event {
     /// The message that is gone.
     #[serde(deserialize_with = "lenient")]
     pub deleted_ts: Option<String>,
+    /// Which tab of the app is opened: `home`, `messages`.
+    #[serde(deserialize_with = "lenient")]
+    pub tab: Option<String>,
     /// Which tokens are void.
     #[serde(deserialize_with = "lenient")]
     pub tokens: Tokens,

@@ -9,6 +9,7 @@ pub mod place;
 pub mod plain;
 pub mod signature;
 
+mod blocks;
 mod card;
 mod guard;
 mod live;
@@ -20,7 +21,9 @@ mod verdict;
 pub mod access;
 pub mod answer;
 pub mod checkup;
+pub mod home;
 pub mod oauth;
+pub mod panel;
 pub mod posting;
 pub mod reception;
 pub mod rotation;

@@ -140,6 +140,20 @@ impl Thread {
         &self.root
     }
 
+    /// As a button carries it, with what the button is about: without the installation, which Slack
+    /// says with each press.
+    pub(super) fn carried(&self, what: &str) -> String {
+        format!("{}/{}/{what}", self.channel, self.root)
+    }
+
+    /// The thread that a button carries, in the installation where it is pressed, and what the
+    /// button is about.
+    pub(super) fn carrying<'a>(installation: &str, value: &'a str) -> Option<(Self, &'a str)> {
+        let (channel, rest) = value.split_once('/')?;
+        let (root, what) = rest.split_once('/')?;
+        Some((Self::new(installation, channel, root).ok()?, what))
+    }
+
     /// Where its answers go.
     pub fn address(&self) -> Address {
         let Self { installation, channel, root } = self;

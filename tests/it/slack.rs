@@ -7,6 +7,7 @@ mod earlier;
 mod engine;
 mod files;
 mod gone;
+mod home;
 mod install;
 mod killed;
 mod live;

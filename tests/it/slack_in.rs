@@ -9,6 +9,7 @@
 )]
 
 mod answers;
+mod buttons;
 mod desk;
 mod fixtures;
 mod reception;

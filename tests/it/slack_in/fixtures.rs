@@ -49,6 +49,7 @@ fn word(heard: &Heard) -> &'static str {
         Heard::Say(_) => "say",
         Heard::Command(_) => "command",
         Heard::Press(_) => "press",
+        Heard::Home(_) => "home",
         Heard::Challenge(_) => "challenge",
         Heard::Lifecycle(_) => "lifecycle",
         Heard::Nothing { why } => {
