@@ -4,6 +4,7 @@
 
 mod home;
 mod pressed;
+mod slash;
 
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ use crate::core::time::Timestamp;
 
 pub use self::home::{CANCEL_HOME, HomePress, Visit, Visitor};
 pub use self::pressed::{CANCEL, CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
+pub use self::slash::Wish;
 
 /// Whom Slack takes the bot for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub enum Heard {
     Command(Box<Ask>),
     /// Somebody pressed a button.
     Press(Box<Ask>),
+    /// Somebody wants something where there is no thread.
+    Wish(Box<Wish>),
     /// Somebody looks at the app's own tab.
     Home(Box<Visit>),
     /// Slack asks whether this address is ours.
@@ -147,7 +151,7 @@ pub fn hear(envelope: &Envelope, who: Option<&Who>, settings: &Settings) -> Hear
         Kind::Unknown(_) => nothing("nothing is done with this sort"),
         Kind::Event(callback) => event(callback, who, settings),
         Kind::Actions(actions) => pressed::pressed(actions, settings),
-        Kind::Slash(slash) => pressed::slash(slash),
+        Kind::Slash(slash) => slash::slash(slash, settings),
     }
 }
 
@@ -265,8 +269,7 @@ impl Ear<'_> {
     }
 
     fn hearing(&self, thread: &Thread) -> Hearing {
-        let Settings { hearing, channels, .. } = self.settings;
-        *channels.get(thread.channel()).unwrap_or(hearing)
+        self.settings.hearing_in(thread.channel())
     }
 
     /// Does it begin or go on with a conversation? Says whether it only goes on.

@@ -62,6 +62,13 @@ pub struct Settings {
     pub guests: Vec<String>,
 }
 
+impl Settings {
+    /// How a channel is heard.
+    pub fn hearing_in(&self, channel: &str) -> Hearing {
+        *self.channels.get(channel).unwrap_or(&self.hearing)
+    }
+}
+
 /// Where tokens come from.
 #[derive(Clone)]
 pub enum Credentials {

@@ -43,7 +43,9 @@ Mention me with what you want, or with one of these words alone:
 • `stop` – end the turn that is running; watchers run on
 • `stop all` – end the turn and all watchers of this thread
 • `help` – this list
-They work while the model is away. In a direct message no mention is needed.";
+They work while the model is away. In a direct message no mention is needed.
+
+`/dogwatch` with what you want begins a thread for it.";
 
 /// A slash command has no thread, so there is nothing that it could be about.
 pub const NO_THREAD: &str = "\

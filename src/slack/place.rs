@@ -33,6 +33,15 @@ pub struct Thread {
     root: String,
 }
 
+/// Longest id of what made Slack send something, in bytes: those seen have 50.
+const TRIGGER_BYTES_MAX: usize = 100;
+
+/// Is it written as Slack names what made it send something?
+pub(super) fn is_trigger(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+    !text.is_empty() && text.len() <= TRIGGER_BYTES_MAX && text.chars().all(fine)
+}
+
 /// A channel: where people read, without a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {

@@ -6,6 +6,7 @@
 //! by its names. So an outage of a minute costs nothing but the minute.
 
 mod lobby;
+mod opening;
 mod standing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -246,6 +247,7 @@ impl Reception {
             },
             Heard::Command(ask) => self.ask_where_open(*ask, attempt, false).await,
             Heard::Press(ask) => self.ask_where_open(*ask, attempt, true).await,
+            Heard::Wish(wish) => (self.wish(*wish).await, None),
             Heard::Home(visit) => self.visit(*visit).await,
             Heard::Challenge(challenge) => {
                 (Reply { body: Some(json!({ "challenge": challenge })), ..Reply::TAKEN }, None)

@@ -15,6 +15,7 @@ mod fixtures;
 mod reception;
 mod requests;
 mod socket;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

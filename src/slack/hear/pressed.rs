@@ -1,8 +1,8 @@
-//! What is pressed, and what comes as a slash command. Owns which buttons there are. Must not know
+//! What is pressed. Owns which buttons there are. Must not know
 //! how they look.
 
 use super::super::Settings;
-use super::super::envelope::{Action, Actions, Callback, Slash};
+use super::super::envelope::{Action, Actions, Callback};
 use super::super::order::{self, Order};
 use super::super::place::{Thread, instant, principal};
 use super::home::{self, CANCEL_HOME};
@@ -167,25 +167,4 @@ pub(super) fn native_stop(callback: &Callback, settings: &Settings) -> Heard {
         Some(Ask { order, id, from: Some(from), response_url: None, replaces: false })
     };
     found().map_or(nothing("a stop that does not say of what"), |ask| Heard::Press(Box::new(ask)))
-}
-
-/// A slash command: Slack gives it no thread.
-pub(super) fn slash(slash: &Slash) -> Heard {
-    let text = slash.text.as_deref().unwrap_or_default();
-    let order = match order::read(text) {
-        _ if text.trim().is_empty() => Order::Help,
-        Some(Order::Help) => Order::Help,
-        Some(
-            Order::Watchers
-            | Order::Status
-            | Order::Cancel(_)
-            | Order::Stop(_)
-            | Order::StopTurn(_)
-            | Order::Wrong(_),
-        )
-        | None => Order::Wrong(order::NO_THREAD.to_owned()),
-    };
-    let name = slash.command.clone().unwrap_or_default();
-    let (from, response_url) = (None, None);
-    Heard::Command(Box::new(Ask { order, id: name, from, response_url, replaces: false }))
 }

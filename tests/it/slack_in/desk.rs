@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::execution::{Address, Execution, Home, HumanReceipt, Kind, ModelReceipt};
 use dogwatch::core::execution::{Notify, Scope, State};
-use dogwatch::core::id::{BootId, ExecutionId, Principal, SessionId, SpoolId, TurnNo};
+use dogwatch::core::id::{BootId, ExecutionId, ItemId, Principal, SessionId, SpoolId, TurnNo};
+use dogwatch::core::ledger::row::Opening;
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Command, Desk, DeskError, Done, Glance, SessionView};
 use dogwatch::slack::hear::Visitor;
@@ -33,6 +34,7 @@ struct Shared {
     keys: Mutex<BTreeSet<(SessionId, String)>>,
     refusals: Mutex<VecDeque<DeskError>>,
     commands: watch::Sender<Vec<(SessionId, Principal, Command)>>,
+    openings: Mutex<Vec<(SessionId, ItemId, Address, Opening)>>,
     live: Mutex<BTreeMap<SessionId, Vec<Execution>>>,
 }
 
@@ -102,6 +104,11 @@ impl TestDesk {
         self.0.commands.borrow().clone()
     }
 
+    /// What conversations it was asked to begin.
+    pub(super) fn openings(&self) -> Vec<(SessionId, ItemId, Address, Opening)> {
+        self.0.openings.lock().unwrap().clone()
+    }
+
     async fn take(&self, session: &SessionId, incoming: Incoming) -> Result<(), DeskError> {
         self.0.came.send_modify(|came| *came += 1);
         self.pass().await;
@@ -169,6 +176,24 @@ impl Desk for TestDesk {
         incoming: Incoming,
     ) -> BoxFuture<'a, Result<(), DeskError>> {
         Box::pin(self.take(session, incoming))
+    }
+
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        item: ItemId,
+        address: Address,
+        opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        Box::pin(async move {
+            self.pass().await;
+            if let Some(error) = self.0.refusals.lock().unwrap().pop_front() {
+                return Err(error);
+            }
+            let asked = (session.clone(), item, address, opening);
+            self.0.openings.lock().unwrap().push(asked);
+            Ok(())
+        })
     }
 
     fn command<'a>(
