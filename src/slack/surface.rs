@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::able::{Able, Way};
+use self::able::{Able, Way, is_of_thread};
 pub(super) use self::talk::Held;
 use self::talk::{Next, Talk, Told};
 use super::access::{Keyring, NoAccess};
@@ -338,7 +338,13 @@ impl Surfaces {
             }
             CallError::Unreached { .. } => Told::NotYet,
             CallError::Unknown { .. } => Told::Unsure,
-            CallError::Refused { .. } => Told::Never,
+            CallError::Refused { error: word, .. } => {
+                if is_of_thread(word) {
+                    tracing::warn!(slack.thread = thread.root(), %error,
+                        "nothing more can be shown there: its answer is tried as a post");
+                }
+                Told::Never
+            }
         }
     }
 
@@ -476,12 +482,6 @@ impl Surfaces {
 fn ts(answer: &Value) -> Result<String, Miss> {
     let ts = answer.get("ts").and_then(Value::as_str).map(str::to_owned);
     ts.ok_or(Miss::Told(Told::Unsure))
-}
-
-/// Is it this thread in which nothing can be said, and not the bot that may not stream?
-fn is_of_thread(error: &str) -> bool {
-    let recipient = error.contains("recipient");
-    !recipient && (error.contains("channel") || error.contains("thread") || error == "is_archived")
 }
 
 /// By this a message is known again whose text Slack has written its own way: its letters and
