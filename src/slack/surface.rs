@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::able::{Able, Way};
+use self::able::{Able, Way, is_of_thread};
 pub(super) use self::talk::Held;
 use self::talk::{Next, Talk, Told};
 use super::access::{Keyring, NoAccess};
@@ -334,7 +334,13 @@ impl Surfaces {
             }
             CallError::Unreached { .. } => Told::NotYet,
             CallError::Unknown { .. } => Told::Unsure,
-            CallError::Refused { .. } => Told::Never,
+            CallError::Refused { error: word, .. } => {
+                if is_of_thread(word) {
+                    tracing::warn!(slack.thread = thread.root(), %error,
+                        "nothing more can be shown there: its answer is tried as a post");
+                }
+                Told::Never
+            }
         }
     }
 }

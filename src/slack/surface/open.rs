@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::able::Way;
+use super::able::{Way, is_of_thread};
 use super::talk::Told;
 use super::{DELETE, START, STOP, Surfaces, Turn, mark};
 use crate::core::id::{Principal, SessionId};
@@ -197,10 +197,4 @@ impl Surfaces {
 fn ts(answer: &Value) -> Result<String, Miss> {
     let ts = answer.get("ts").and_then(Value::as_str).map(str::to_owned);
     ts.ok_or(Miss::Told(Told::Unsure))
-}
-
-/// Is it this thread in which nothing can be said, and not the bot that may not stream?
-fn is_of_thread(error: &str) -> bool {
-    let recipient = error.contains("recipient");
-    !recipient && (error.contains("channel") || error.contains("thread") || error == "is_archived")
 }
