@@ -107,7 +107,8 @@ impl Bench {
         Self::made(dir, settings)
     }
 
-    fn made(dir: &Path, settings: fn(&Path) -> Settings) -> Self {
+    /// In a directory of somebody else.
+    pub(crate) fn made(dir: &Path, settings: fn(&Path) -> Settings) -> Self {
         let (send, ends) = mpsc::unbounded_channel();
         let mut bench = Self {
             dir: dir.to_owned(),
