@@ -135,6 +135,8 @@ fn the_unit_lets_watchers_outlive_the_bot() {
     for (key, value) in [
         ("KillMode", "process"),
         ("Delegate", "yes"),
+        // The name by which dogwatch knows that the group above is its own.
+        ("DelegateSubgroup", "bot"),
         ("OOMPolicy", "continue"),
         ("Restart", "on-failure"),
         ("RestartPreventExitStatus", "64 78"),

@@ -9,6 +9,7 @@
 )]
 
 mod attacks;
+mod groups;
 mod kin;
 mod life;
 mod limits;

@@ -13,7 +13,7 @@ use rustix::process::{WaitOptions, waitpid};
 use serde::{Deserialize, Serialize};
 
 use super::init::Report;
-use super::{Fence, Limits, Restraint, Tier, start_boxed, step};
+use super::{Fence, Group, Limits, Restraint, Tier, Version, cgroup, start_boxed, step};
 use crate::core::execution::Exit;
 use crate::core::limits::WATCH_PROBE_MS_MAX;
 use crate::watch::spawn::{self, Script};
@@ -34,6 +34,12 @@ pub struct Finding {
     pub no_namespaces: Option<String>,
     /// Why Landlock and the filter alone do not do, where they do not.
     pub no_landlock: Option<String>,
+    /// What holds all processes of a script together, beside the looks of its shim.
+    #[serde(default)]
+    pub group: Option<Version>,
+    /// Why there is no such thing, where there is none.
+    #[serde(default)]
+    pub no_group: Option<String>,
 }
 
 impl Finding {
@@ -45,6 +51,27 @@ impl Finding {
              would help, and `sandbox = \"off\"` in [watch] runs them without",
             self.no_namespaces.as_ref().unwrap_or(&none),
             self.no_landlock.as_ref().unwrap_or(&none),
+        )
+    }
+
+    /// What holds all processes of a script together, and why it is not more.
+    pub fn bounded(&self) -> String {
+        match (&self.group, &self.no_group) {
+            (Some(version), _) => {
+                format!("{} bound the memory of all its processes together", version.words())
+            }
+            (None, why) => format!(
+                "memory is only looked at, once a second, since there is no control group: {}",
+                why.as_deref().unwrap_or("it was not tried")
+            ),
+        }
+    }
+
+    /// How the kernel could be had to hold all processes of a script together.
+    pub fn cure_of_groups(&self) -> Option<&'static str> {
+        self.group.is_none().then_some(
+            "nothing has to be done; with systemd Delegate=yes and DelegateSubgroup=bot, in a \
+             container its own writable control groups, let the kernel see to it at once",
         )
     }
 
@@ -75,6 +102,8 @@ pub fn ask(program: &Path, python: &Path, limits: Limits, place: &Path) -> Findi
         tier: None,
         no_namespaces: Some(format!("the sandbox cannot be tried: {error}")),
         no_landlock: Some("so nothing is known of Landlock".to_owned()),
+        group: None,
+        no_group: Some("that cannot be tried either".to_owned()),
     })
 }
 
@@ -90,10 +119,27 @@ pub fn run(python: &Path, limits: &str, place: &Path) -> u8 {
 
 fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
     let mut finding = Finding::default();
-    for (tier, why) in
-        [(Tier::Namespaces, &mut finding.no_namespaces), (Tier::Landlock, &mut finding.no_landlock)]
-    {
-        match tried(Fence { tier, limits }, python, place) {
+    match cgroup::tried(&limits) {
+        Ok(version) => finding.group = Some(version),
+        Err(error) => finding.no_group = Some(error.to_string()),
+    }
+    for tier in [Tier::Namespaces, Tier::Landlock] {
+        let fence = Fence { tier, limits, group: finding.group };
+        let mut ran = tried(fence, python, place);
+        if let (Err(error), Some(_)) = (&ran, finding.group) {
+            // It may be the group that does not work with the rest.
+            let without = tried(Fence { group: None, ..fence }, python, place);
+            if without.is_ok() {
+                finding.no_group = Some(error.to_string());
+                finding.group = None;
+                ran = without;
+            }
+        }
+        let why = match tier {
+            Tier::Namespaces => &mut finding.no_namespaces,
+            Tier::Landlock => &mut finding.no_landlock,
+        };
+        match ran {
             Ok(()) => {
                 finding.tier = Some(tier);
                 break;
@@ -119,14 +165,20 @@ fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
     let _none = fs::remove_dir_all(&path);
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
     let place = Place(path);
-    fs::write(place.0.join(SCRIPT), SCRIPT_OF_PROBE)?;
+    fs::write(place.0.join(SCRIPT), SCRIPT_OF_PROBE).map_err(step("write a script to try"))?;
+    let group = fence.group.map(|_| Group::begin(&place.0, "probe", &fence.limits));
+    let group = group.transpose()?;
     let script = Script { python, env: &[], work: &place.0 };
     let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (complained, err) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let exit = match fence.tier {
-        Tier::Namespaces => in_namespaces(script, fence.limits, [out, err]),
-        Tier::Landlock => in_place(script, fence.limits, [out, err]),
-    }?;
+        Tier::Namespaces => in_namespaces(script, fence.limits, group.as_ref(), [out, err]),
+        Tier::Landlock => in_place(script, fence.limits, group.as_ref(), [out, err]),
+    };
+    if let Some(group) = group {
+        group.end();
+    }
+    let exit = exit?;
     let (said, complained) = (text(said), text(complained));
     if exit == Some(Exit::Code(0)) && said == SAYS {
         return Ok(());
@@ -137,8 +189,13 @@ fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
 
 type Tried = io::Result<Option<Exit>>;
 
-fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
-    let mut boxed = start_boxed(script, limits, pipes)?;
+fn in_namespaces(
+    script: Script<'_>,
+    limits: Limits,
+    group: Option<&Group>,
+    pipes: [OwnedFd; 2],
+) -> Tried {
+    let mut boxed = start_boxed(script, limits, group, pipes)?;
     waitpid(Some(boxed.pid), WaitOptions::empty())?;
     match boxed.report() {
         Some(Report::Ended { exit, .. }) => Ok(exit),
@@ -147,8 +204,13 @@ fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tri
     }
 }
 
-fn in_place(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
-    let restraint = Restraint::without_namespaces(script, limits)?;
+fn in_place(
+    script: Script<'_>,
+    limits: Limits,
+    group: Option<&Group>,
+    pipes: [OwnedFd; 2],
+) -> Tried {
+    let restraint = Restraint::without_namespaces(script, limits, group)?;
     let status = spawn::script(script, Some(restraint), pipes).status()?;
     Ok(status.code().map(Exit::Code))
 }
