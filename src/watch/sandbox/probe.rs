@@ -22,6 +22,8 @@ use crate::watch::spool::SCRIPT;
 /// What is run. It has to come through whole.
 const SCRIPT_OF_PROBE: &str = "print('inside')";
 const SAYS: &str = "inside\n";
+/// Says 1 where programs without a profile may not make namespaces: Ubuntu since 23.10.
+const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 /// What is read of what it prints.
 const SAID_BYTES_MAX: u64 = 4 * 1024;
 
@@ -34,6 +36,9 @@ pub struct Finding {
     pub no_namespaces: Option<String>,
     /// Why Landlock and the filter alone do not do, where they do not.
     pub no_landlock: Option<String>,
+    /// `AppArmor` keeps programs without a profile from making namespaces.
+    #[serde(default)]
+    pub apparmor: bool,
     /// What holds all processes of a script together, beside the looks of its shim.
     #[serde(default)]
     pub group: Option<Version>,
@@ -79,10 +84,15 @@ impl Finding {
     pub fn cure(&self) -> Option<&'static str> {
         match self.tier {
             Some(Tier::Namespaces) => None,
+            Some(Tier::Landlock) | None if self.apparmor => Some(
+                "let AppArmor allow this program to make namespaces: install \
+                 contrib/apparmor/dogwatch as /etc/apparmor.d/dogwatch, with the path of this \
+                 program in it, and run apparmor_parser -r /etc/apparmor.d/dogwatch",
+            ),
             Some(Tier::Landlock) | None => Some(
                 "let this user make namespaces: in Docker --security-opt seccomp=unconfined, in \
-                 Kubernetes seccompProfile Unconfined, on Ubuntu an AppArmor profile with \
-                 `userns,` for dogwatch, elsewhere sysctl user.max_user_namespaces above 0",
+                 Kubernetes seccompProfile Unconfined, on Ubuntu the AppArmor profile \
+                 contrib/apparmor/dogwatch, elsewhere sysctl user.max_user_namespaces above 0",
             ),
         }
     }
@@ -102,8 +112,8 @@ pub fn ask(program: &Path, python: &Path, limits: Limits, place: &Path) -> Findi
         tier: None,
         no_namespaces: Some(format!("the sandbox cannot be tried: {error}")),
         no_landlock: Some("so nothing is known of Landlock".to_owned()),
-        group: None,
         no_group: Some("that cannot be tried either".to_owned()),
+        ..Finding::default()
     })
 }
 
@@ -147,6 +157,8 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
             Err(error) => *why = Some(format!("{}: {error}", tier.words())),
         }
     }
+    let restricts = fs::read_to_string(APPARMOR).is_ok_and(|word| word.trim() == "1");
+    finding.apparmor = finding.no_namespaces.is_some() && restricts;
     finding
 }
 
@@ -220,4 +232,30 @@ fn text(pipe: OwnedFd) -> String {
     let mut text = String::new();
     let _what_is_there = File::from(pipe).take(SAID_BYTES_MAX).read_to_string(&mut text);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_apparmor_is_the_reason_its_profile_is_the_cure() {
+        let refused = Finding { tier: Some(Tier::Landlock), ..Finding::default() };
+        let cure = refused.cure().unwrap();
+        assert!(cure.contains("seccomp=unconfined"), "{cure}");
+        let by_apparmor = Finding { apparmor: true, ..refused };
+        let cure = by_apparmor.cure().unwrap();
+        assert!(cure.contains("contrib/apparmor/dogwatch") && !cure.contains("Docker"), "{cure}");
+        let well = Finding { tier: Some(Tier::Namespaces), ..by_apparmor };
+        assert_eq!(well.cure(), None);
+    }
+
+    #[test]
+    fn what_bounds_memory_is_always_said() {
+        let held = Finding { group: Some(Version::V2), ..Finding::default() };
+        assert!(held.bounded().contains("v2") && held.cure_of_groups().is_none());
+        let why = Some("read-only".to_owned());
+        let alone = Finding { no_group: why, ..Finding::default() };
+        assert!(alone.bounded().contains("read-only") && alone.cure_of_groups().is_some());
+    }
 }
