@@ -85,6 +85,12 @@ impl Limits {
         }
     }
 
+    /// That its directory was full when a script ended, which need not be why it did.
+    pub(in crate::watch) fn words_of_full(&self) -> String {
+        let mib = self.tmp_bytes_max / (1024 * 1024);
+        format!("its directory was full at its end: {mib} MiB, {} files", self.files_max)
+    }
+
     /// In the script's own process, and so in all that it starts. `others` are processes of the
     /// same user that the system counts as well.
     pub(super) fn apply(&self, others: u64) -> io::Result<()> {

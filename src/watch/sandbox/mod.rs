@@ -110,6 +110,7 @@ impl Restraint {
     ) -> io::Result<Self> {
         let user = nix::unistd::geteuid().is_root().then_some(NOBODY);
         if let Some(user) = user {
+            Programs::open_to_all(script.python)?;
             for path in [script.work, &script.work.join(SCRIPT)] {
                 std::os::unix::fs::chown(path, Some(user), Some(user))?;
             }

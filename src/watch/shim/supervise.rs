@@ -24,12 +24,16 @@ use crate::core::limits::{DRAIN_IDLE_MS, DRAIN_MS, LEFTOVERS_MS_MAX};
 use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
+use crate::watch::ring;
 use crate::watch::sandbox::{self, Fence, Group, Passed, Restraint, Tier, Watchdog};
 use crate::watch::spawn::{self, OOM_SCORE};
-use crate::watch::spool::Spec;
+use crate::watch::spool::{ERR, Spec};
 
 /// Between two looks for leftovers that do not die at once.
 const LEFTOVERS_POLL_MS: u64 = 20;
+
+/// How programs say that there is no room (strerror(3)).
+const NO_ROOM: &[u8] = b"No space left on device";
 
 /// Everything a shim holds.
 pub(super) struct Supervisor {
@@ -67,6 +71,13 @@ impl Happened {
         let shutdown = self.shutdown.then_some(Why::Shutdown);
         orders.chain(shutdown).chain(self.removed.then_some(Why::Removed))
     }
+}
+
+/// Did the last that a script wrote to stderr say that there was no room?
+fn complained_of_room() -> bool {
+    let Ok(kept) = ring::read(Path::new(ERR)) else { return false };
+    let last = if kept.tail.is_empty() { kept.head } else { kept.tail };
+    last.windows(NO_ROOM.len()).any(|part| part == NO_ROOM)
 }
 
 impl Supervisor {
@@ -154,8 +165,10 @@ impl Supervisor {
             Some(Exit::Signal(_) | Exit::Code(_)) | None => None,
         };
         let by_system = short.then_some(Passed::Memory).or(by_system);
-        let full = end.full.then_some(Passed::Disk);
-        course.passed().or(by_system).or(full).map(|passed| limits.words(passed))
+        // Only what it complained of itself was the cause.
+        let cause = (end.full && complained_of_room()).then_some(Passed::Disk);
+        let met = course.passed().or(by_system).or(cause).map(|passed| limits.words(passed));
+        met.or_else(|| end.full.then(|| limits.words_of_full()))
     }
 
     fn start(&mut self) -> io::Result<Leader> {
