@@ -278,6 +278,9 @@ fn sandbox(checkup: &mut Checkup, config: &Config) {
         }
         (None, _) => checkup.add("sandbox", Grade::Failed, found.refusal(), found.cure()),
     }
+    if found.tier.is_some() {
+        checkup.add("limits", Grade::Ok, found.bounded(), found.cure_of_groups());
+    }
 }
 
 async fn model(checkup: &mut Checkup, config: &Config) {

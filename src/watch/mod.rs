@@ -40,7 +40,7 @@ use self::attend::{Attendant, Handle, Sign};
 use self::ctl::Order;
 pub use self::look::{Seen, look_at};
 use self::sandbox::Fence;
-pub use self::sandbox::{Limits, Tier, probe};
+pub use self::sandbox::{Limits, Tier, Version, probe};
 pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};
 pub use self::spool::SpoolError;
@@ -250,7 +250,8 @@ fn hold(settings: &Settings) -> (Option<Fence>, Option<probe::Finding>) {
         Sandbox::Off => (None, None),
         Sandbox::Required(limits) => {
             let found = probe::ask(&settings.program, &settings.python, limits, &settings.spool);
-            (found.tier.map(|tier| Fence { tier, limits }), Some(found))
+            let fence = |tier| Fence { tier, limits, group: found.group };
+            (found.tier.map(fence), Some(found))
         }
     }
 }
