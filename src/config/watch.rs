@@ -7,10 +7,10 @@ use super::environment::path;
 use super::raw::{RawSandbox, RawWatch, RawWatchLimits};
 use super::{Sandbox, WatchConfig, WatchLimits};
 use crate::core::limits::{
-    KILL_GRACE_MS, LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, WATCH_CPU_SECONDS,
-    WATCH_CPU_SECONDS_RANGE, WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE, WATCH_OPEN_FILES,
-    WATCH_OPEN_FILES_RANGE, WATCH_PROCESSES, WATCH_PROCESSES_RANGE, WATCH_TMP_BYTES,
-    WATCH_TMP_BYTES_RANGE, WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
+    GRACE_MS_MAX, KILL_GRACE_MS, LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX,
+    WATCH_CPU_SECONDS, WATCH_CPU_SECONDS_RANGE, WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE,
+    WATCH_OPEN_FILES, WATCH_OPEN_FILES_RANGE, WATCH_PROCESSES, WATCH_PROCESSES_RANGE,
+    WATCH_TMP_BYTES, WATCH_TMP_BYTES_RANGE, WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
 };
 
 /// How scripts run.
@@ -31,7 +31,7 @@ pub(super) fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>
         },
         limits: limits(&raw.limits, checking),
         python: python.unwrap_or_else(|| PathBuf::from("python3")),
-        grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=60_000),
+        grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=GRACE_MS_MAX),
         live_per_person: checking.whole32(
             "watch.live_per_person",
             raw.live_per_person,

@@ -10,11 +10,11 @@ use tokio::sync::broadcast;
 
 use super::{Engine, LedgerError, effects, home, owners};
 use crate::core::arrival::{Incoming, What};
-use crate::core::execution::{Execution, Scope, State};
-use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
-use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, RowType, Tails, Turn};
+use crate::core::execution::{Address, Execution, Scope, State};
+use crate::core::id::{ExecutionId, ItemId, PressId, Principal, SessionId, StopId, TurnNo};
+use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, Opening, RowType, Tails, Turn};
 use crate::core::ledger::session::{
-    Accept, Accepted, Behalf, Cancel, CancelAnswer, Placed, PutSurface, Stop, shown_by,
+    Accept, Accepted, Behalf, Cancel, CancelAnswer, Open, Placed, PutSurface, Stop, shown_by,
 };
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
@@ -55,22 +55,37 @@ impl FrontDesk {
 
     fn check(&self, mut incoming: Incoming) -> Result<Incoming, DeskError> {
         match &mut incoming.what {
-            What::Message { text } | What::Edit { text, .. } => {
-                if text.len() > MESSAGE_BYTES_MAX {
-                    return Err(DeskError::Invalid(format!(
-                        "a message has at most {MESSAGE_BYTES_MAX} bytes, this has {}; send it in \
-                         parts or as a file",
-                        text.len()
-                    )));
-                }
-                *text = self.0.ports.redactor.redact(&clean(text)).into_owned();
-                if text.trim().is_empty() {
-                    return Err(DeskError::Invalid("the message is empty".into()));
-                }
-            }
+            What::Message { text } | What::Edit { text, .. } => *text = self.fit(text)?,
             What::Deletion { .. } => {}
         }
         Ok(incoming)
+    }
+
+    /// A text of a person, as it is kept.
+    fn fit(&self, text: &str) -> Result<String, DeskError> {
+        if text.len() > MESSAGE_BYTES_MAX {
+            return Err(DeskError::Invalid(format!(
+                "a message has at most {MESSAGE_BYTES_MAX} bytes, this has {}; send it in parts or \
+                 as a file",
+                text.len()
+            )));
+        }
+        let text = self.0.ports.redactor.redact(&clean(text)).into_owned();
+        if text.trim().is_empty() {
+            return Err(DeskError::Invalid("the message is empty".into()));
+        }
+        Ok(text)
+    }
+
+    async fn begin(&self, mut open: Open) -> Result<(), DeskError> {
+        open.opening.text = self.fit(&open.opening.text)?;
+        match self.0.ledger.run(&open).await {
+            Ok(()) => Ok(()),
+            Err(LedgerError::Refused(Refusal::Full(waiting))) => Err(DeskError::Full(format!(
+                "{waiting} conversations are to be begun here and are not yet"
+            ))),
+            Err(error) => Err(away(&error)),
+        }
     }
 
     async fn cancel(
@@ -207,6 +222,16 @@ impl Desk for FrontDesk {
         incoming: Incoming,
     ) -> BoxFuture<'a, Result<(), DeskError>> {
         self.take(session, incoming).boxed()
+    }
+
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        item: ItemId,
+        address: Address,
+        opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        self.begin(Open { session: session.clone(), item, address, opening }).boxed()
     }
 
     fn command<'a>(

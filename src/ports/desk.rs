@@ -9,9 +9,9 @@ use tokio::sync::broadcast;
 
 use super::Glance;
 use crate::core::arrival::Incoming;
-use crate::core::execution::{Execution, Scope};
-use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
-use crate::core::ledger::row::SurfaceForm;
+use crate::core::execution::{Address, Execution, Scope};
+use crate::core::id::{ExecutionId, ItemId, PressId, Principal, SessionId, StopId, TurnNo};
+use crate::core::ledger::row::{Opening, SurfaceForm};
 use crate::core::ledger::session::Placed;
 use crate::core::time::Timestamp;
 
@@ -139,6 +139,18 @@ pub trait Desk: Send + Sync + 'static {
         session: &'a SessionId,
         incoming: Incoming,
     ) -> BoxFuture<'a, Result<(), DeskError>>;
+    /// Begins a conversation at a place that has none, durably: its first message is posted, then
+    /// what the person says enters it. Both once for each `item`.
+    fn open<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _item: ItemId,
+        _address: Address,
+        _opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        let what = "conversations are not begun here".to_owned();
+        Box::pin(std::future::ready(Err(DeskError::Invalid(what))))
+    }
     /// Does what a person commands.
     fn command<'a>(
         &'a self,

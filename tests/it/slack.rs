@@ -15,6 +15,7 @@ mod long;
 mod people;
 mod posting;
 mod repeats;
+mod roots;
 mod streaming;
 mod surfaces;
 mod watching;
