@@ -18,7 +18,8 @@ use dogwatch::core::transcript::{Finish, Usage};
 use dogwatch::engine::desk::FrontDesk;
 use dogwatch::ports::{Desk, Model, Store};
 use dogwatch::slack::access::Keyring;
-use dogwatch::slack::hear::Who;
+use dogwatch::slack::hear::{Visitor, Who};
+use dogwatch::slack::panel::Told;
 use dogwatch::slack::reception::{Answerer, Reach, Reception, Whom};
 use dogwatch::slack::routes::routes;
 use dogwatch::slack::{API, Credentials, Ingress, Mode, Settings, Streaming};
@@ -59,12 +60,20 @@ impl Model for Ready {
 struct Nobody;
 
 impl Answerer for Nobody {
-    fn tell<'a>(&'a self, _: &'a Whom, text: &'a str) -> BoxFuture<'a, ()> {
-        panic!("refused: {text}")
+    fn tell<'a>(&'a self, _: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
+        panic!("refused: {told:?}")
     }
 
-    fn respond<'a>(&'a self, _: &'a str, text: &'a str) -> BoxFuture<'a, ()> {
-        panic!("refused: {text}")
+    fn respond<'a>(&'a self, _: &'a str, told: &'a Told) -> BoxFuture<'a, ()> {
+        panic!("refused: {told:?}")
+    }
+
+    fn show(&self, visitor: Visitor, _: Option<String>) {
+        panic!("shown: {visitor:?}")
+    }
+
+    fn replace<'a>(&'a self, _: &'a str, _: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
+        panic!("refused: {told:?}")
     }
 }
 

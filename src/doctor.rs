@@ -280,6 +280,9 @@ fn sandbox(checkup: &mut Checkup, config: &Config) -> Option<watch::probe::Findi
         }
         (None, _) => checkup.add("sandbox", Grade::Failed, found.refusal(), found.cure()),
     }
+    if found.tier.is_some() {
+        checkup.add("limits", Grade::Ok, found.bounded(), found.cure_of_groups());
+    }
     Some(found)
 }
 

@@ -15,12 +15,12 @@ use crate::core::earlier::Earlier;
 use crate::core::egress::Access;
 use crate::core::execution::{Address, Execution, Outcome, PostSort};
 use crate::core::id::{ExecutionId, FileId, ItemId, SessionId, SpoolId, TurnNo};
-use crate::core::ledger::row::Surface;
+use crate::core::ledger::row::{Opening, Surface};
 use crate::core::ledger::{Aggregate, Change, Fact, Index, Key, Revision, Row};
 use crate::core::message::{Answer, Delta, ModelError, Request};
 use crate::core::time::Timestamp;
 
-pub use self::desk::{Command, Desk, DeskError, Done, SessionView, Shown};
+pub use self::desk::{Command, Desk, DeskError, Done, Owned, SessionView, Shown};
 pub use self::files::{FileError, FileText};
 pub use self::installations::Installations;
 
@@ -222,6 +222,21 @@ pub struct Card {
     pub may_repeat: bool,
 }
 
+/// The first message of a conversation that a person asks for where there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Its idempotency key.
+    pub item: ItemId,
+    /// What belongs to the place.
+    pub session: SessionId,
+    /// The place.
+    pub address: Address,
+    /// Who asks, and for what.
+    pub opening: Opening,
+    /// An earlier try had an unknown outcome: it may be there already.
+    pub may_repeat: bool,
+}
+
 /// What a person sees of a turn while it runs. Lossy, never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -277,6 +292,12 @@ pub trait Channel: Send + Sync + 'static {
     /// Posts that message, or makes it final. The reference says where it is.
     fn show(&self, _card: Card) -> BoxFuture<'_, Result<String, ChannelError>> {
         let what = "executions are not shown here".to_owned();
+        Box::pin(std::future::ready(Err(ChannelError::Never { what })))
+    }
+    /// Posts the first message of a conversation, and answers its place: the `thread` of the
+    /// addresses of all that is said there.
+    fn root(&self, _root: Root) -> BoxFuture<'_, Result<String, ChannelError>> {
+        let what = "no conversation is begun here but by a person".to_owned();
         Box::pin(std::future::ready(Err(ChannelError::Never { what })))
     }
     /// What was said at this address before `before`, for an agent that was just called there.

@@ -9,6 +9,7 @@ mod ledger {
     mod delivery;
     mod early;
     mod installations;
+    mod open;
     mod owners;
     mod people;
     mod refusals;

@@ -60,7 +60,9 @@ pub(super) fn held(launcher: &Watch) -> String {
     match launcher.sandbox() {
         None => OFF.to_owned(),
         Some(found) => match found.tier {
-            Some(tier) => format!("scripts run in a sandbox: {}", tier.words()),
+            Some(tier) => {
+                format!("scripts run in a sandbox: {}; {}", tier.words(), found.bounded())
+            }
             None => NONE.to_owned(),
         },
     }

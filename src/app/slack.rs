@@ -21,6 +21,7 @@ use crate::ports::{Channel, Clock, Desk};
 use crate::slack::access::Keyring;
 use crate::slack::answer::Teller;
 use crate::slack::checkup::{self, Finding, Kept};
+use crate::slack::home::Homes;
 use crate::slack::oauth::{self, Installing};
 use crate::slack::posting::Posting;
 use crate::slack::reception::{Answerer, Reach, Reception};
@@ -46,6 +47,7 @@ pub(crate) struct Open {
     posting: Arc<Posting>,
     engine: Arc<Engine>,
     desk: Arc<dyn Desk>,
+    homes: Arc<Homes>,
     /// Where events come by connections.
     socket: Option<Arc<Socket>>,
     /// Where people install the app.
@@ -130,7 +132,15 @@ impl Slack {
         let desk: Arc<dyn Desk> = Arc::new(FrontDesk(Arc::clone(engine)));
         keyring.bind(Arc::new(Register::of(engine)));
         let clock = Arc::clone(&rooms.clock);
-        let teller = Teller::new(Arc::clone(&keyring), Arc::clone(&web), Arc::clone(&clock))?;
+        let homes = Homes::new(
+            Arc::clone(&desk),
+            Arc::clone(&keyring),
+            Arc::clone(&web),
+            Arc::clone(&clock),
+        );
+        let homes = Arc::new(homes);
+        let (ring, shown) = (Arc::clone(&keyring), Arc::clone(&homes));
+        let teller = Teller::new(ring, Arc::clone(&web), Arc::clone(&clock), shown)?;
         let answers: Arc<dyn Answerer> = Arc::new(teller);
         let reach = Reach {
             desk: Arc::clone(&desk),
@@ -168,15 +178,27 @@ impl Slack {
         let oauth = rotation.zip(installing);
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
         let engine = Arc::clone(engine);
-        Ok(Open { reception, web, posting, engine, desk, socket, oauth, clock, ending, tasks })
+        Ok(Open {
+            reception,
+            web,
+            posting,
+            engine,
+            desk,
+            homes,
+            socket,
+            oauth,
+            clock,
+            ending,
+            tasks,
+        })
     }
 }
 
 impl Open {
     /// Says who it is, opens connections, and shows what runs.
     pub(crate) fn begin(&self) {
-        let Self { reception, web, posting, engine, desk, socket, oauth, clock, ending, tasks } =
-            self;
+        let Self { reception, web, posting, engine, desk, socket, oauth, .. } = self;
+        let Self { homes, clock, ending, tasks, .. } = self;
         if let Some((rotation, _)) = oauth {
             // It hears what is due from the beginning.
             tasks.spawn(Arc::clone(rotation).run(ending.clone()));
@@ -188,6 +210,7 @@ impl Open {
         tasks.spawn(posting.stream(Arc::clone(desk), ending.clone()));
         let watching = Watching::new(Arc::clone(desk), Arc::clone(posting), Arc::clone(clock));
         tasks.spawn(watching.run(ending.clone()));
+        tasks.spawn(Arc::clone(homes).run(ending.clone()));
         let (learning, web, until) = (Arc::clone(reception), Arc::clone(web), ending.clone());
         let socket = socket.clone();
         tasks.spawn(async move {

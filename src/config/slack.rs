@@ -102,9 +102,7 @@ fn oauth(raw: &RawSlackOAuth, checking: &mut Checking<'_>) -> Option<SlackCreden
     let seal_key = raw.seal_key.as_ref();
     let seal_key = seal_key.map(|given| checking.secret("slack.oauth.seal_key", given));
     let redirect_url = checking.line("slack.oauth.redirect_url", raw.redirect_url.as_deref());
-    let fine = |url: &String| reqwest::Url::parse(url).is_ok_and(|url| url.path() == CALLBACK);
-    if redirect_url.as_ref().is_some_and(|url| !fine(url)) {
-        let what = format!("it does not end in {CALLBACK}, where dogwatch waits");
+    if let Some(what) = redirect_url.as_deref().and_then(misled) {
         let cure = "Write what the app's page \"OAuth & Permissions\" has under \"Redirect URLs\".";
         checking.wrong("slack.oauth.redirect_url", what, cure);
     }
@@ -119,6 +117,18 @@ fn oauth(raw: &RawSlackOAuth, checking: &mut Checking<'_>) -> Option<SlackCreden
         redirect_url,
         seal_key,
     })
+}
+
+/// Why nobody comes back by this address, if so.
+fn misled(redirect_url: &str) -> Option<String> {
+    let url = reqwest::Url::parse(redirect_url).ok();
+    let ends = |url: &reqwest::Url| url.path() == CALLBACK && url.fragment().is_none();
+    let Some(url) = url.filter(ends) else {
+        return Some(format!("it does not end in {CALLBACK}, where dogwatch waits"));
+    };
+    // The browser keeps the cookie of an installation for https alone.
+    let what = "it does not begin with https://, and nobody comes back by another way";
+    (url.scheme() != "https").then(|| what.to_owned())
 }
 
 const fn mode(raw: RawSlackMode) -> SlackMode {

@@ -185,5 +185,10 @@ fn reword(message: &str) -> (String, String) {
             return (format!("the value is of a wrong type: {sort}"), format!("Give {wanted}."));
         }
     }
+    // The parser's own words, where a choice is written as something else than a text.
+    if message.starts_with("wanted ") {
+        let cure = "Give one of its words, in quotes; `dogwatch schema` prints them.";
+        return ("the value is of a wrong type".to_owned(), cure.to_owned());
+    }
     (message.to_owned(), String::new())
 }

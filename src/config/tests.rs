@@ -1,3 +1,5 @@
+mod installing;
+
 use std::path::{Path, PathBuf};
 
 use secrecy::ExposeSecret;
@@ -194,6 +196,15 @@ fn slack_is_off_without_its_table_and_says_what_it_needs() {
         let errors = errors(&format!("{config}{mistake}"));
         assert!(errors.contains(said), "{said}: {errors}");
         assert!(!errors.contains("from-env"), "{errors}");
+    }
+}
+
+#[test]
+fn a_choice_that_is_written_as_no_text_is_told_what_it_is() {
+    for (given, at) in [("true", "2:11"), ("[\"off\"]", "2:11")] {
+        let errors = errors(&format!("[watch]\nsandbox = {given}\n"));
+        let what = format!("{at}: watch.sandbox: the value is of a wrong type\n    Give one of");
+        assert!(errors.contains(&what), "{errors}");
     }
 }
 

@@ -10,11 +10,11 @@ use super::{Sandbox, WatchConfig, WatchLimits, WatchNetwork};
 use crate::core::egress::{AddressRule, HostRule};
 use crate::core::limits::{
     EGRESS_ADDRESSES_MAX, EGRESS_BYTES_MAX, EGRESS_BYTES_RANGE, EGRESS_CA_BYTES_MAX,
-    EGRESS_HOSTS_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_REQUESTS_PER_MINUTE_RANGE, KILL_GRACE_MS,
-    LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, WATCH_CPU_SECONDS, WATCH_CPU_SECONDS_RANGE,
-    WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE, WATCH_OPEN_FILES, WATCH_OPEN_FILES_RANGE,
-    WATCH_PROCESSES, WATCH_PROCESSES_RANGE, WATCH_TMP_BYTES, WATCH_TMP_BYTES_RANGE,
-    WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
+    EGRESS_HOSTS_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_REQUESTS_PER_MINUTE_RANGE, GRACE_MS_MAX,
+    KILL_GRACE_MS, LIVE_PER_OWNER_CONFIGURED_MAX, LIVE_PER_OWNER_MAX, WATCH_CPU_SECONDS,
+    WATCH_CPU_SECONDS_RANGE, WATCH_MEMORY_BYTES, WATCH_MEMORY_BYTES_RANGE, WATCH_OPEN_FILES,
+    WATCH_OPEN_FILES_RANGE, WATCH_PROCESSES, WATCH_PROCESSES_RANGE, WATCH_TMP_BYTES,
+    WATCH_TMP_BYTES_RANGE, WATCH_TMP_FILES, WATCH_TMP_FILES_RANGE,
 };
 
 /// How scripts run.
@@ -36,7 +36,7 @@ pub(super) fn watch(raw: &RawWatch, data_dir: &Path, checking: &mut Checking<'_>
         limits: limits(&raw.limits, checking),
         network: network(&raw.network, checking),
         python: python.unwrap_or_else(|| PathBuf::from("python3")),
-        grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=60_000),
+        grace_ms: checking.whole("watch.grace_ms", raw.grace_ms, KILL_GRACE_MS, 100..=GRACE_MS_MAX),
         live_per_person: checking.whole32(
             "watch.live_per_person",
             raw.live_per_person,

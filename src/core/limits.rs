@@ -91,8 +91,12 @@ pub const MODEL_CALLS_BYTES_MAX: usize = 144 * 1024;
 pub const PLAYBOOK_BYTES_MAX: usize = 1024 * 1024;
 /// Between TERM and KILL.
 pub const KILL_GRACE_MS: u64 = 5_000;
+/// The most that it may be configured to, milliseconds.
+pub const GRACE_MS_MAX: u64 = 60_000;
 /// How long a message is recognised as a repeat.
 pub const DEDUPE_MS: u64 = 72 * 3_600_000;
+/// Conversations that are to be begun at one place, and are not yet.
+pub const ROOTS_WAITING_MAX: u32 = 50;
 /// Unread people's messages and events of a session.
 pub const PEOPLE_UNREAD_MAX: usize = 256;
 /// Unread notices plus live executions of a session.
@@ -103,6 +107,8 @@ pub const LIVE_PER_SESSION_MAX: usize = 50;
 pub const LIVE_PER_OWNER_MAX: u32 = 20;
 /// The most that this may be configured to.
 pub const LIVE_PER_OWNER_CONFIGURED_MAX: u32 = 10_000;
+/// Executions of one person that they are shown, of all sessions together.
+pub const OWNED_SHOWN_MAX: usize = 100;
 /// Places of one person that are read together.
 pub const PLACES_PER_PAGE: usize = 256;
 /// After so long somebody looks whether a place that was taken is needed.

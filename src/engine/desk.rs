@@ -8,19 +8,19 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::broadcast;
 
-use super::{Engine, LedgerError, effects, home};
+use super::{Engine, LedgerError, effects, home, owners};
 use crate::core::arrival::{Incoming, What};
-use crate::core::execution::{Execution, Scope, State};
-use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
-use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, RowType, Tails, Turn};
+use crate::core::execution::{Address, Execution, Scope, State};
+use crate::core::id::{ExecutionId, ItemId, PressId, Principal, SessionId, StopId, TurnNo};
+use crate::core::ledger::row::{Head, Inbox, Item, ItemState, Live, Opening, RowType, Tails, Turn};
 use crate::core::ledger::session::{
-    Accept, Accepted, Behalf, Cancel, CancelAnswer, Placed, PutSurface, Stop, shown_by,
+    Accept, Accepted, Behalf, Cancel, CancelAnswer, Open, Placed, PutSurface, Stop, shown_by,
 };
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
 use crate::core::limits::MESSAGE_BYTES_MAX;
 use crate::core::output::clean;
 use crate::core::time::Timestamp;
-use crate::ports::{Command, Desk, DeskError, Done, Glance, SessionView, Shown, StoreError};
+use crate::ports::{Command, Desk, DeskError, Done, Glance, Owned, SessionView, Shown, StoreError};
 
 /// The desk of an engine.
 pub struct FrontDesk(pub Arc<Engine>);
@@ -55,22 +55,37 @@ impl FrontDesk {
 
     fn check(&self, mut incoming: Incoming) -> Result<Incoming, DeskError> {
         match &mut incoming.what {
-            What::Message { text } | What::Edit { text, .. } => {
-                if text.len() > MESSAGE_BYTES_MAX {
-                    return Err(DeskError::Invalid(format!(
-                        "a message has at most {MESSAGE_BYTES_MAX} bytes, this has {}; send it in \
-                         parts or as a file",
-                        text.len()
-                    )));
-                }
-                *text = self.0.ports.redactor.redact(&clean(text)).into_owned();
-                if text.trim().is_empty() {
-                    return Err(DeskError::Invalid("the message is empty".into()));
-                }
-            }
+            What::Message { text } | What::Edit { text, .. } => *text = self.fit(text)?,
             What::Deletion { .. } => {}
         }
         Ok(incoming)
+    }
+
+    /// A text of a person, as it is kept.
+    fn fit(&self, text: &str) -> Result<String, DeskError> {
+        if text.len() > MESSAGE_BYTES_MAX {
+            return Err(DeskError::Invalid(format!(
+                "a message has at most {MESSAGE_BYTES_MAX} bytes, this has {}; send it in parts or \
+                 as a file",
+                text.len()
+            )));
+        }
+        let text = self.0.ports.redactor.redact(&clean(text)).into_owned();
+        if text.trim().is_empty() {
+            return Err(DeskError::Invalid("the message is empty".into()));
+        }
+        Ok(text)
+    }
+
+    async fn begin(&self, mut open: Open) -> Result<(), DeskError> {
+        open.opening.text = self.fit(&open.opening.text)?;
+        match self.0.ledger.run(&open).await {
+            Ok(()) => Ok(()),
+            Err(LedgerError::Refused(Refusal::Full(waiting))) => Err(DeskError::Full(format!(
+                "{waiting} conversations are to be begun here and are not yet"
+            ))),
+            Err(error) => Err(away(&error)),
+        }
     }
 
     async fn cancel(
@@ -98,15 +113,17 @@ impl FrontDesk {
         &self,
         session: &SessionId,
         by: &Principal,
-        (scope, stop): (Scope, StopId),
-        said_at: Option<Timestamp>,
+        (scope, only): (Scope, Option<TurnNo>),
+        (stop, said_at): (StopId, Option<Timestamp>),
     ) -> Result<Done, DeskError> {
         let source_at = said_at.unwrap_or_else(|| self.0.ports.clock.now());
         let by = by.clone();
-        let stop = Stop { session: session.clone(), scope, stop, source_at, by };
+        let stop = Stop { session: session.clone(), scope, stop, source_at, by, only };
         match self.0.ledger.run(&stop).await {
             Ok(answer) => {
-                self.0.interrupt(session);
+                if answer.turn || only.is_none() {
+                    self.0.interrupt(session);
+                }
                 Ok(Done::Stopped { ended: answer.ended, turn: answer.turn })
             }
             Err(error) => Err(away(&error)),
@@ -207,6 +224,16 @@ impl Desk for FrontDesk {
         self.take(session, incoming).boxed()
     }
 
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        item: ItemId,
+        address: Address,
+        opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        self.begin(Open { session: session.clone(), item, address, opening }).boxed()
+    }
+
     fn command<'a>(
         &'a self,
         session: &'a SessionId,
@@ -219,7 +246,11 @@ impl Desk for FrontDesk {
                     self.cancel(session, by, execution, press).await
                 }
                 Command::Stop { scope, stop, said_at } => {
-                    self.stop(session, by, (scope, stop), said_at).await
+                    self.stop(session, by, (scope, None), (stop, said_at)).await
+                }
+                Command::StopTurn { turn, stop, said_at } => {
+                    let said = (stop, Some(said_at));
+                    self.stop(session, by, (Scope::Turn, Some(turn)), said).await
                 }
             }
         }
@@ -232,6 +263,16 @@ impl Desk for FrontDesk {
 
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         async move { self.homes().await.map_err(|error| away(&error.into())) }.boxed()
+    }
+
+    fn of_owner<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<Owned, DeskError>> {
+        async move {
+            let found = owners::owned(&self.0, owner).await;
+            let Owned { live, taken, cap } = found.map_err(|error| away(&error.into()))?;
+            let live = live.into_iter().map(|one| self.redacted(one)).collect();
+            Ok(Owned { live, taken, cap })
+        }
+        .boxed()
     }
 
     fn surface<'a>(

@@ -311,5 +311,6 @@ fn stop_of(
         stop: StopId::new(format!("gone/{id}/{}", found.departures)).ok()?,
         source_at: leaving.source_at,
         by: Principal::new(format!("{id}/{why}")).ok()?,
+        only: None,
     })
 }

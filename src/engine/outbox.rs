@@ -3,18 +3,24 @@
 
 use std::sync::{Arc, PoisonError};
 
+use super::desk::FrontDesk;
 use super::{Engine, LedgerError, nodes, owners, watcher};
+use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{Address, Execution, Home, PostSort, Start};
-use crate::core::id::{ExecutionId, ItemId, LeaseId, Principal, SessionId, SpoolId, TurnNo};
-use crate::core::ledger::row::{Errand, Item, ItemState, RowType, Surface, Turn};
-use crate::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Retry, first_post_of};
+use crate::core::id::{
+    DedupeKey, ExecutionId, ItemId, LeaseId, Principal, SessionId, SpoolId, TurnNo,
+};
+use crate::core::ledger::row::{Errand, Item, ItemState, Opening, RowType, Surface, Turn};
+use crate::core::ledger::session::{
+    DoneItem, FailItem, LeaseItem, Leased, Retry, begun, first_post_of,
+};
 use crate::core::ledger::{Aggregate, Index, Key, Operation};
 use crate::core::limits::{
     BACKOFF_FIRST_MS, BACKOFF_MS_MAX, ELSEWHERE_KEPT_MAX, POST_LEASE_MS, POST_MS_MAX,
 };
 use crate::core::time::Timestamp;
 use crate::failpoint;
-use crate::ports::{Card, Channel, ChannelError, Member, Post};
+use crate::ports::{Card, Channel, ChannelError, Desk, DeskError, Member, Post, Root};
 
 /// Tries to settle an item that the store does not answer; after them the lease runs out.
 const SETTLE_TRIES_MAX: u32 = 5;
@@ -116,11 +122,13 @@ enum Place {
 impl Elsewhere {
     fn of(item: &Item) -> Option<Self> {
         let place = match &item.errand {
-            Errand::Post { address, .. } | Errand::Show { address, .. } => {
-                Place::Address(address.clone())
-            }
+            Errand::Post { address, .. }
+            | Errand::Show { address, .. }
+            | Errand::Root { address, .. } => Place::Address(address.clone()),
             Errand::Kill { spool: Some(spool), .. } => Place::Spool(spool.clone()),
-            Errand::Kill { spool: None, .. } | Errand::Free { .. } => return None,
+            Errand::Kill { spool: None, .. } | Errand::Free { .. } | Errand::Begin { .. } => {
+                return None;
+            }
         };
         Some(Self { place, until: item.created_at.plus_ms(POST_MS_MAX) })
     }
@@ -188,6 +196,10 @@ async fn deliver(engine: &Arc<Engine>, session: &SessionId, id: &ItemId) {
         }
         Errand::Kill { execution, spool } => kill(engine, session, execution, spool.as_ref()).await,
         Errand::Free { owner, start } => free(engine, session, owner, *start).await,
+        Errand::Root { address, opening, .. } => {
+            root(engine, session, &item, (address, opening)).await
+        }
+        Errand::Begin { of } => begin(engine, session, of).await,
     };
     let (session, item_id) = (session.clone(), id.clone());
     match done {
@@ -338,6 +350,59 @@ async fn free(
     match freed {
         Ok(()) => Ok("free".into()),
         Err(error) => Err(ChannelError::Retry { what: error.to_string(), after_ms: 0 }),
+    }
+}
+
+/// The first message of a conversation.
+async fn root(
+    engine: &Engine,
+    session: &SessionId,
+    item: &Item,
+    (address, opening): (&Address, &Opening),
+) -> Result<String, ChannelError> {
+    let channel = serving(engine, address)?;
+    let root = Root {
+        item: item.id.clone(),
+        session: session.clone(),
+        address: address.clone(),
+        opening: opening.clone(),
+        may_repeat: item.uncertain,
+    };
+    failpoint!("post.before");
+    let posted = channel.root(root).await;
+    failpoint!("post.after");
+    posted
+}
+
+/// What was said enters the conversation that the root has begun, by the one way in.
+async fn begin(
+    engine: &Arc<Engine>,
+    session: &SessionId,
+    of: &ItemId,
+) -> Result<String, ChannelError> {
+    let later = |what: String| ChannelError::Retry { what, after_ms: 0 };
+    let never = |what: String| ChannelError::Never { what };
+    let aggregate = Aggregate::Session(session.clone());
+    let rows = engine.ledger.read(&aggregate, &[Key::item(of)]).await;
+    let rows = rows.map_err(|error| later(LedgerError::from(error).to_string()))?;
+    let root = rows.iter().flatten().next().and_then(|row| Item::of(row));
+    let Some(Item { errand: Errand::Root { address, opening, .. }, state, .. }) = root else {
+        return Err(never("its root is forgotten".to_owned()));
+    };
+    let ItemState::Done(place) = state else {
+        return Err(never("its root was not posted".to_owned()));
+    };
+    let (session, address) = begun(address, place).map_err(|error| never(error.to_string()))?;
+    let key = DedupeKey::new(format!("{of}")).map_err(|error| never(error.to_string()))?;
+    let Opening { principal, text, said_at, shared } = opening.clone();
+    let what = What::Message { text };
+    let source_at = said_at;
+    let (keys, continues) = (vec![key], false);
+    let said = Incoming { keys, what, principal, address, source_at, continues, shared };
+    match FrontDesk(Arc::clone(engine)).accept(&session, said).await {
+        Ok(()) => Ok(session.to_string()),
+        Err(DeskError::Invalid(what)) => Err(never(what)),
+        Err(error @ (DeskError::Away(_) | DeskError::Full(_))) => Err(later(error.to_string())),
     }
 }
 

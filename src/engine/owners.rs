@@ -2,17 +2,18 @@
 //! said that they are free. Owns the order between an owner and a session. Must not decide; the
 //! operations look again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Engine, LedgerError, log, watcher};
 use crate::core::execution::{Execution, Start};
 use crate::core::id::{Principal, SessionId};
 use crate::core::ledger::owner::{Free, Keep, Reserve};
-use crate::core::ledger::row::{Place, RowType};
+use crate::core::ledger::row::{Place, Places, RowType, StartKey};
 use crate::core::ledger::session::{Void, Voided};
 use crate::core::ledger::{Aggregate, Index, Key, Refusal};
-use crate::core::limits::{PLACES_PER_PAGE, START_MS_MAX};
-use crate::ports::{Member, Store, StoreError};
+use crate::core::limits::{OWNED_SHOWN_MAX, PLACES_PER_PAGE, START_MS_MAX};
+use crate::ports::{Member, Owned, Store, StoreError};
 
 /// Begins to look after places.
 pub(super) fn start(engine: &Arc<Engine>) {
@@ -126,4 +127,44 @@ pub(super) async fn live_here(
     let mut live = log::live_now(engine, session).await?;
     live.retain(|execution| execution.owner == *owner);
     Ok(live)
+}
+
+/// What runs of an owner in all sessions, found by its places: a session that has none is not
+/// looked at.
+pub(super) async fn owned(engine: &Engine, owner: &Principal) -> Result<Owned, StoreError> {
+    let store = &*engine.ports.store;
+    let aggregate = Aggregate::Owner(owner.clone());
+    let rows = store.load(&aggregate, &[Key::places()]).await?.rows;
+    let taken = rows.iter().flatten().next().and_then(Places::of).map_or(0, |all| all.taken);
+    let page = store.rows(&aggregate, Some(&Key::before_places()), OWNED_SHOWN_MAX).await?;
+    let mut sessions: BTreeMap<SessionId, Vec<Key>> = BTreeMap::new();
+    for place in page.iter().filter_map(|(_, row)| Place::of(row)) {
+        let Start { turn, entry, call } = place.start;
+        let starts = sessions.entry(place.session.clone()).or_default();
+        starts.push(Key::start(turn, entry, call));
+    }
+    let (mut live, mut over) = (vec![], 0);
+    for (session, starts) in sessions {
+        let aggregate = Aggregate::Session(session);
+        let rows = store.load(&aggregate, &starts).await?.rows;
+        let started = rows.iter().flatten().filter_map(StartKey::of);
+        let started = started.filter_map(|start| start.execution.as_ref());
+        let keys: Vec<Key> = started.map(Key::execution).collect();
+        if keys.is_empty() {
+            continue;
+        }
+        let rows = store.load(&aggregate, &keys).await?.rows;
+        let (ended, running): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .flatten()
+            .filter_map(|row| Execution::of(&row).cloned())
+            .filter(|execution| execution.owner == *owner)
+            .partition(|execution| execution.state.is_ended());
+        // Its place is given back beside its end, perhaps a moment later.
+        over += ended.len();
+        live.extend(running);
+    }
+    live.sort_by_key(|execution| execution.registered_at);
+    let cap = engine.settings.live_per_owner as usize;
+    Ok(Owned { live, taken: (taken as usize).saturating_sub(over), cap })
 }

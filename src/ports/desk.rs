@@ -9,9 +9,9 @@ use tokio::sync::broadcast;
 
 use super::Glance;
 use crate::core::arrival::Incoming;
-use crate::core::execution::{Execution, Scope};
-use crate::core::id::{ExecutionId, PressId, Principal, SessionId, StopId, TurnNo};
-use crate::core::ledger::row::SurfaceForm;
+use crate::core::execution::{Address, Execution, Scope};
+use crate::core::id::{ExecutionId, ItemId, PressId, Principal, SessionId, StopId, TurnNo};
+use crate::core::ledger::row::{Opening, SurfaceForm};
 use crate::core::ledger::session::Placed;
 use crate::core::time::Timestamp;
 
@@ -51,6 +51,15 @@ pub enum Command {
         /// before it and comes later clears nothing.
         #[serde(default)]
         said_at: Option<Timestamp>,
+    },
+    /// End this turn; nothing is done where it is not the open one any more.
+    StopTurn {
+        /// Which turn.
+        turn: TurnNo,
+        /// Which stop.
+        stop: StopId,
+        /// When it was said, by the clock that messages come with.
+        said_at: Timestamp,
     },
 }
 
@@ -99,6 +108,18 @@ pub struct SessionView {
     pub shown: BTreeMap<ExecutionId, String>,
 }
 
+/// What one person has running, over all sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owned {
+    /// Executions that are not over, oldest first, at most
+    /// [`OWNED_SHOWN_MAX`](crate::core::limits::OWNED_SHOWN_MAX).
+    pub live: Vec<Execution>,
+    /// Places of theirs that are taken: by these, by more, or by what is about to be registered.
+    pub taken: usize,
+    /// Places that they may take.
+    pub cap: usize,
+}
+
 /// The message that shows a turn while it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
@@ -118,6 +139,18 @@ pub trait Desk: Send + Sync + 'static {
         session: &'a SessionId,
         incoming: Incoming,
     ) -> BoxFuture<'a, Result<(), DeskError>>;
+    /// Begins a conversation at a place that has none, durably: its first message is posted, then
+    /// what the person says enters it. Both once for each `item`.
+    fn open<'a>(
+        &'a self,
+        _session: &'a SessionId,
+        _item: ItemId,
+        _address: Address,
+        _opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        let what = "conversations are not begun here".to_owned();
+        Box::pin(std::future::ready(Err(DeskError::Invalid(what))))
+    }
     /// Does what a person commands.
     fn command<'a>(
         &'a self,
@@ -135,6 +168,10 @@ pub trait Desk: Send + Sync + 'static {
     /// Sessions that have executions which live here; none where nothing does.
     fn at_home(&self) -> BoxFuture<'_, Result<Vec<SessionId>, DeskError>> {
         Box::pin(std::future::ready(Ok(vec![])))
+    }
+    /// What one person has running anywhere; nothing where nobody can.
+    fn of_owner<'a>(&'a self, _owner: &'a Principal) -> BoxFuture<'a, Result<Owned, DeskError>> {
+        Box::pin(std::future::ready(Ok(Owned::default())))
     }
     /// A turn is shown by such a message: said before it is asked for, and again once it is known
     /// where it is. Only what is answered [`Placed::Here`] may be shown.

@@ -10,13 +10,18 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::access::Keyring;
+use super::hear::Visitor;
+use super::home::Homes;
+use super::panel::Told;
 use super::reception::{Answerer, Whom};
-use super::web::{Web, WebError, is_here};
+use super::web::{CallError, Web, WebError, is_here};
 use crate::core::limits::{SLACK_CALL_MS, SLACK_CONNECT_MS, SLACK_TOLD_MAX};
 use crate::ports::Clock;
 
 /// Where Slack takes answers, of its own and of the government's.
 const HOOKS: [&str; 2] = ["hooks.slack.com", "hooks.slack-gov.com"];
+
+const TELL: &str = "chat.postEphemeral";
 
 /// Tells people by Slack's Web API, or at the address that came with what they pressed.
 pub struct Teller {
@@ -27,6 +32,7 @@ pub struct Teller {
     /// In tests Slack is on this machine.
     here: bool,
     seats: Semaphore,
+    homes: Arc<Homes>,
 }
 
 impl Teller {
@@ -35,6 +41,7 @@ impl Teller {
         keyring: Arc<Keyring>,
         web: Arc<Web>,
         clock: Arc<dyn Clock>,
+        homes: Arc<Homes>,
     ) -> Result<Self, WebError> {
         let here = web.is_here();
         let http = Client::builder()
@@ -42,7 +49,7 @@ impl Teller {
             .redirect(reqwest::redirect::Policy::none());
         let http = if here { http.no_proxy() } else { http };
         let http = http.build().map_err(|error| WebError::Client(error.to_string()))?;
-        Ok(Self { web, keyring, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX) })
+        Ok(Self { web, keyring, http, clock, here, seats: Semaphore::new(SLACK_TOLD_MAX), homes })
     }
 
     fn seat(&self) -> Option<SemaphorePermit<'_>> {
@@ -74,44 +81,80 @@ impl Teller {
     }
 }
 
+impl Teller {
+    async fn say(&self, whom: &Whom, told: &Told) {
+        let mut body = json!({
+            "channel": whom.thread.channel(),
+            "user": whom.user,
+            "text": told.text,
+            "blocks": told.blocks,
+        });
+        if whom.inside
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.insert("thread_ts".to_owned(), json!(whom.thread.root()));
+        }
+        let token = match self.keyring.token(whom.thread.installation()).await {
+            Ok(token) => token,
+            Err(error) => {
+                tracing::warn!(%error, "a person was not answered");
+                return;
+            }
+        };
+        let mut said = self.web.call(&token, TELL, &body).await;
+        if matches!(said, Err(CallError::Refused { .. })) && told.blocks.is_some() {
+            tracing::warn!("an answer is given without its buttons: Slack does not take them");
+            if let Some(fields) = body.as_object_mut() {
+                fields.remove("blocks");
+            }
+            said = self.web.call(&token, TELL, &body).await;
+        }
+        if let Err(error) = said {
+            tracing::warn!(%error, "a person was not answered");
+        }
+    }
+}
+
+fn response(told: &Told, replace: bool) -> Value {
+    let mut body = json!({
+        "response_type": "ephemeral",
+        "replace_original": replace,
+        "text": told.text,
+    });
+    if let (Some(fields), Some(blocks)) = (body.as_object_mut(), &told.blocks) {
+        fields.insert("blocks".to_owned(), blocks.clone());
+    }
+    body
+}
+
 impl Answerer for Teller {
-    fn tell<'a>(&'a self, whom: &'a Whom, text: &'a str) -> BoxFuture<'a, ()> {
+    fn tell<'a>(&'a self, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let Some(_seat) = self.seat() else { return };
-            let mut body = json!({
-                "channel": whom.thread.channel(),
-                "user": whom.user,
-                "text": text,
-            });
-            if whom.inside
-                && let Some(fields) = body.as_object_mut()
-            {
-                fields.insert("thread_ts".to_owned(), json!(whom.thread.root()));
-            }
-            let token = match self.keyring.token(whom.thread.installation()).await {
-                Ok(token) => token,
-                Err(error) => {
-                    tracing::warn!(%error, "a person was not answered");
-                    return;
-                }
-            };
-            if let Err(error) = self.web.call(&token, "chat.postEphemeral", &body).await {
+            self.say(whom, told).await;
+        })
+    }
+
+    fn respond<'a>(&'a self, url: &'a str, told: &'a Told) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let Some(_seat) = self.seat() else { return };
+            if let Err(error) = self.send(url, &response(told, false)).await {
                 tracing::warn!(%error, "a person was not answered");
             }
         })
     }
 
-    fn respond<'a>(&'a self, url: &'a str, text: &'a str) -> BoxFuture<'a, ()> {
+    fn replace<'a>(&'a self, url: &'a str, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let Some(_seat) = self.seat() else { return };
-            let body = json!({
-                "response_type": "ephemeral",
-                "replace_original": false,
-                "text": text,
-            });
-            if let Err(error) = self.send(url, &body).await {
-                tracing::warn!(%error, "a person was not answered");
+            if let Err(error) = self.send(url, &response(told, true)).await {
+                tracing::warn!(%error, "an answer is given beside what was pressed");
+                self.say(whom, told).await;
             }
         })
+    }
+
+    fn show(&self, visitor: Visitor, said: Option<String>) {
+        self.homes.show(visitor, said);
     }
 }

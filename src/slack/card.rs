@@ -3,14 +3,12 @@
 
 use serde_json::{Value, json};
 
+use super::blocks::{cancel, note, row, section, short};
 use super::hear::CANCEL;
 use super::plain::escaped as escape;
 use crate::core::envelope::human_line;
 use crate::core::execution::{Execution, Outcome, State, Status};
 use crate::core::time::span;
-
-/// Longest name or line of a watcher in its message, in characters.
-const SHORT_CHARS_MAX: usize = 80;
 
 /// A message in Slack's blocks.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,9 +46,7 @@ fn live(execution: &Execution, verb: &str, last: Option<&str>, button: bool) -> 
     }
     blocks.push(note(&context));
     if button {
-        blocks.push(
-            json!({ "type": "actions", "block_id": "dogwatch", "elements": [cancel(execution)] }),
-        );
+        blocks.push(row(&[cancel(CANCEL, execution.id.as_str())]));
     }
     Rendered { text: format!("{name} {verb}"), blocks: Value::Array(blocks) }
 }
@@ -67,40 +63,6 @@ fn ended(execution: &Execution, outcome: &Outcome) -> Rendered {
     let context = format!("`{}`", escape(execution.id.as_str()));
     let blocks = vec![section(&format!("{mark} {line}")), note(&context)];
     Rendered { text: line, blocks: Value::Array(blocks) }
-}
-
-fn section(text: &str) -> Value {
-    json!({ "type": "section", "text": { "type": "mrkdwn", "text": text, "verbatim": true } })
-}
-
-fn note(text: &str) -> Value {
-    let element = json!({ "type": "mrkdwn", "text": text, "verbatim": true });
-    json!({ "type": "context", "elements": [element] })
-}
-
-/// Asked once more: at three in the morning a thumb slips.
-fn cancel(execution: &Execution) -> Value {
-    let plain = |text: &str| json!({ "type": "plain_text", "text": text });
-    json!({
-        "type": "button",
-        "action_id": CANCEL,
-        "text": plain("Cancel"),
-        "style": "danger",
-        "value": execution.id.as_str(),
-        "confirm": {
-            "title": plain("Cancel this watcher?"),
-            "text": plain("It is ended at once. What it has done so far stays done."),
-            "confirm": plain("Cancel it"),
-            "deny": plain("Let it run"),
-        },
-    })
-}
-
-fn short(text: &str) -> String {
-    if text.chars().count() <= SHORT_CHARS_MAX {
-        return text.to_owned();
-    }
-    text.chars().take(SHORT_CHARS_MAX - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -34,6 +34,9 @@ const APP_TOKEN: &str = "make an App-Level Token with connections:write under \"
 const INSTALL: &str = "open /slack/install of this bot's server, and install the app there again";
 const SEAL: &str = "put the secret back that it was sealed with, [slack.oauth] seal_key or \
                     client_secret, or install the app again: open /slack/install";
+/// Slack tells nobody how an app is set up.
+const HOME: &str = "for the home tab, \"Home Tab\" under \"App Home\" and the event \
+                    app_home_opened must be switched on, which cannot be seen from here";
 const NETWORK: &str = "is slack.com reachable from here, also through the proxy that is set?";
 
 /// One thing that was looked at.
@@ -80,6 +83,7 @@ pub async fn look(settings: &Settings, web: &Web, kept: &Kept) -> Vec<Finding> {
              /slack/commands: Slack must reach them by https, under the URLs in the app's settings",
         )),
     }
+    findings.push(fine(HOME));
     findings
 }
 

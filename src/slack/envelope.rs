@@ -171,6 +171,9 @@ pub struct Event {
     /// The message that is gone.
     #[serde(deserialize_with = "lenient")]
     pub deleted_ts: Option<String>,
+    /// Which tab of the app is opened: `home`, `messages`.
+    #[serde(deserialize_with = "lenient")]
+    pub tab: Option<String>,
     /// Which tokens are void.
     #[serde(deserialize_with = "lenient")]
     pub tokens: Tokens,
@@ -315,6 +318,23 @@ pub struct Slash {
     /// What stood after it.
     #[serde(deserialize_with = "lenient")]
     pub text: Option<String>,
+    /// The workspace.
+    #[serde(deserialize_with = "lenient")]
+    pub team_id: Option<String>,
+    /// Its enterprise.
+    #[serde(deserialize_with = "lenient")]
+    pub enterprise_id: Option<String>,
+    /// Whether the whole of that is the installation: true or false, in a form as a text.
+    pub is_enterprise_install: Value,
+    /// Where it was written.
+    #[serde(deserialize_with = "lenient")]
+    pub channel_id: Option<String>,
+    /// By whom.
+    #[serde(deserialize_with = "lenient")]
+    pub user_id: Option<String>,
+    /// Names this use of it.
+    #[serde(deserialize_with = "lenient")]
+    pub trigger_id: Option<String>,
 }
 
 /// Reads a part of it; what is no object is an empty one.

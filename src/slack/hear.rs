@@ -2,7 +2,9 @@
 //! heard and by which names a message is known again. Must not know the desk: it decides, and
 //! nothing waits.
 
+mod home;
 mod pressed;
+mod slash;
 
 use serde_json::Value;
 
@@ -15,7 +17,9 @@ use crate::core::id::{DedupeKey, Principal};
 use crate::core::installation::Departure;
 use crate::core::time::Timestamp;
 
-pub use self::pressed::{CANCEL, STOP, STOP_ALL};
+pub use self::home::{CANCEL_HOME, HomePress, Visit, Visitor};
+pub use self::pressed::{CANCEL, CANCEL_LISTED, RUNNING, STOP, STOP_ALL};
+pub use self::slash::Wish;
 
 /// Whom Slack takes the bot for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +60,10 @@ pub enum Heard {
     Command(Box<Ask>),
     /// Somebody pressed a button.
     Press(Box<Ask>),
+    /// Somebody wants something where there is no thread.
+    Wish(Box<Wish>),
+    /// Somebody looks at the app's own tab.
+    Home(Box<Visit>),
     /// Slack asks whether this address is ours.
     Challenge(String),
     /// Something about the installation.
@@ -95,6 +103,8 @@ pub struct Ask {
     pub from: Option<Asker>,
     /// An answer may be given here for a while.
     pub response_url: Option<String>,
+    /// The answer stands in place of what was pressed, which only this person sees.
+    pub replaces: bool,
 }
 
 /// Who asks, and in which thread.
@@ -141,7 +151,7 @@ pub fn hear(envelope: &Envelope, who: Option<&Who>, settings: &Settings) -> Hear
         Kind::Unknown(_) => nothing("nothing is done with this sort"),
         Kind::Event(callback) => event(callback, who, settings),
         Kind::Actions(actions) => pressed::pressed(actions, settings),
-        Kind::Slash(slash) => pressed::slash(slash),
+        Kind::Slash(slash) => slash::slash(slash, settings),
     }
 }
 
@@ -152,6 +162,7 @@ fn event(callback: &Callback, who: Option<&Who>, settings: &Settings) -> Heard {
             Some(who) => Ear { callback, who, settings }.hear(),
             None => Heard::Unready,
         },
+        Some("app_home_opened") => home::opened(callback, settings),
         Some("agent_session_stopped") => pressed::native_stop(callback, settings),
         Some("app_uninstalled") => departed(callback, Departure::Uninstalled),
         Some("tokens_revoked") => {
@@ -243,7 +254,8 @@ impl Ear<'_> {
             let order = if text.is_empty() { Some(Order::Help) } else { order::read(&text) };
             if let Some(order) = order {
                 let id = self.order_id(event)?;
-                let ask = Ask { order, id, from: Some(from), response_url: None };
+                let (from, response_url) = (Some(from), None);
+                let ask = Ask { order, id, from, response_url, replaces: false };
                 return Ok(Heard::Command(Box::new(ask)));
             }
         }
@@ -257,8 +269,7 @@ impl Ear<'_> {
     }
 
     fn hearing(&self, thread: &Thread) -> Hearing {
-        let Settings { hearing, channels, .. } = self.settings;
-        *channels.get(thread.channel()).unwrap_or(hearing)
+        self.settings.hearing_in(thread.channel())
     }
 
     /// Does it begin or go on with a conversation? Says whether it only goes on.

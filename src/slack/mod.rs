@@ -9,6 +9,7 @@ pub mod place;
 pub mod plain;
 pub mod signature;
 
+mod blocks;
 mod card;
 mod guard;
 mod live;
@@ -20,7 +21,9 @@ mod verdict;
 pub mod access;
 pub mod answer;
 pub mod checkup;
+pub mod home;
 pub mod oauth;
+pub mod panel;
 pub mod posting;
 pub mod reception;
 pub mod rotation;
@@ -57,6 +60,13 @@ pub struct Settings {
     pub streaming: Streaming,
     /// People of other companies, in shared channels, that are heard, by the id of their user.
     pub guests: Vec<String>,
+}
+
+impl Settings {
+    /// How a channel is heard.
+    pub fn hearing_in(&self, channel: &str) -> Hearing {
+        *self.channels.get(channel).unwrap_or(&self.hearing)
+    }
 }
 
 /// Where tokens come from.

@@ -6,7 +6,7 @@
 //! message.
 
 use crate::core::execution::{Execution, Exit, Scope, State, Status};
-use crate::core::id::{ExecutionId, Principal};
+use crate::core::id::{ExecutionId, Principal, TurnNo};
 use crate::core::limits::{NAME_CHARS_MAX, SLACK_TOLD_CHARS_MAX};
 use crate::core::output::one_line;
 use crate::core::time::{Timestamp, span};
@@ -28,6 +28,8 @@ pub enum Order {
     Cancel(ExecutionId),
     /// End the turn, or everything.
     Stop(Scope),
+    /// End this turn, if it is still the one that runs.
+    StopTurn(TurnNo),
     /// A command that cannot be one; why, and what now.
     Wrong(String),
 }
@@ -41,7 +43,9 @@ Mention me with what you want, or with one of these words alone:
 • `stop` – end the turn that is running; watchers run on
 • `stop all` – end the turn and all watchers of this thread
 • `help` – this list
-They work while the model is away. In a direct message no mention is needed.";
+They work while the model is away. In a direct message no mention is needed.
+
+`/dogwatch` with what you want begins a thread for it.";
 
 /// A slash command has no thread, so there is nothing that it could be about.
 pub const NO_THREAD: &str = "\
@@ -87,16 +91,23 @@ pub fn bounded(text: &str) -> String {
 
 /// What runs, oldest first, and what ended, newest first.
 pub fn watchers(view: &SessionView, now: Timestamp) -> String {
-    let (live, ended) = (view.live.len(), view.ended.len());
-    let mut lines = vec![format!("*Watchers of this thread: {live} running, {ended} ended*")];
-    if live + ended == 0 {
-        lines.push("Ask for one: “watch the deployment and tell me when it is done”.".to_owned());
-    }
+    let mut lines = vec![head(view)];
     lines.extend(view.live.iter().chain(&view.ended).map(|execution| row(execution, now)));
     lines.join("\n")
 }
 
-fn row(execution: &Execution, now: Timestamp) -> String {
+/// What stands above them.
+pub(super) fn head(view: &SessionView) -> String {
+    let (live, ended) = (view.live.len(), view.ended.len());
+    let head = format!("*Watchers of this thread: {live} running, {ended} ended*");
+    if live + ended == 0 {
+        return format!("{head}\nAsk for one: “watch the deployment and tell me when it is done”.");
+    }
+    head
+}
+
+/// One of them.
+pub(super) fn row(execution: &Execution, now: Timestamp) -> String {
     let name: String = one_line(&execution.name).chars().take(NAME_CHARS_MAX).collect();
     let begun = execution.started_at.unwrap_or(execution.registered_at);
     let going = |word: &str| {
@@ -156,12 +167,12 @@ pub fn status(view: &SessionView, now: Timestamp) -> String {
     lines.join("\n")
 }
 
-fn count(n: usize, noun: &str) -> String {
+pub(super) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// An id may be anything that a person typed.
-fn code(id: &ExecutionId) -> String {
+pub(super) fn code(id: &ExecutionId) -> String {
     format!("`{}`", escaped(&id.as_str().replace('`', "'")))
 }
 
@@ -169,6 +180,10 @@ fn code(id: &ExecutionId) -> String {
 pub fn done(order: &Order, done: &Done) -> String {
     match (order, done) {
         (Order::Stop(scope), Done::Stopped { ended, turn }) => stopped(*scope, *turn, *ended),
+        (Order::StopTurn(turn), Done::Stopped { turn: false, .. }) => {
+            format!("Turn {turn} is not running any more; nothing was stopped.")
+        }
+        (Order::StopTurn(_), Done::Stopped { ended, .. }) => stopped(Scope::Turn, true, *ended),
         (Order::Cancel(id), Done::Cancelling) => {
             let id = code(id);
             format!("{id} is being ended; its result rides with the next turn.")
@@ -189,6 +204,16 @@ pub fn done(order: &Order, done: &Done) -> String {
             | Done::Foreign(_)
             | Done::Stopped { .. },
         ) => "It is done.".to_owned(),
+    }
+}
+
+/// What came of a cancel where there is no thread.
+pub fn done_at_home(order: &Order, what: &Done) -> String {
+    match (order, what) {
+        (Order::Cancel(id), Done::Unknown) => {
+            format!("{} is long over: nothing is known of it any more.", code(id))
+        }
+        _ => done(order, what),
     }
 }
 

@@ -33,6 +33,61 @@ pub struct Thread {
     root: String,
 }
 
+/// Longest id of what made Slack send something, in bytes: those seen have 50.
+const TRIGGER_BYTES_MAX: usize = 100;
+
+/// Is it written as Slack names what made it send something?
+pub(super) fn is_trigger(text: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+    !text.is_empty() && text.len() <= TRIGGER_BYTES_MAX && text.chars().all(fine)
+}
+
+/// A channel: where people read, without a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    installation: String,
+    channel: String,
+}
+
+impl Spot {
+    /// A channel or direct message.
+    pub fn new(installation: &str, channel: &str) -> Result<Self, PlaceError> {
+        Ok(Self {
+            installation: word("the installation", installation)?,
+            channel: word("the channel", channel)?,
+        })
+    }
+
+    /// The channel that an address names, if it names no thread.
+    pub fn of(address: &Address) -> Result<Self, PlaceError> {
+        match address.thread.split_once('/') {
+            Some((installation, channel)) => Self::new(installation, channel),
+            None => Err(PlaceError::Address),
+        }
+    }
+
+    /// The enterprise or team that the bot is installed in.
+    pub fn installation(&self) -> &str {
+        &self.installation
+    }
+
+    /// The channel or direct message.
+    pub fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// As an address; nothing but the first message of a thread is posted there.
+    pub fn address(&self) -> Address {
+        let Self { installation, channel } = self;
+        Address { surface: SURFACE.to_owned(), thread: format!("{installation}/{channel}") }
+    }
+
+    /// What belongs to it and to no thread of it, such as `slack/T1/C2`.
+    pub fn session(&self) -> Result<SessionId, IdError> {
+        SessionId::new(format!("{SURFACE}/{}", self.address().thread))
+    }
+}
+
 /// Is it written as Slack's ids are?
 pub(super) fn is_word(text: &str) -> bool {
     let fine = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
@@ -92,6 +147,20 @@ impl Thread {
     /// The time stamp of the thread's first message.
     pub fn root(&self) -> &str {
         &self.root
+    }
+
+    /// As a button carries it, with what the button is about: without the installation, which Slack
+    /// says with each press.
+    pub(super) fn carried(&self, what: &str) -> String {
+        format!("{}/{}/{what}", self.channel, self.root)
+    }
+
+    /// The thread that a button carries, in the installation where it is pressed, and what the
+    /// button is about.
+    pub(super) fn carrying<'a>(installation: &str, value: &'a str) -> Option<(Self, &'a str)> {
+        let (channel, rest) = value.split_once('/')?;
+        let (root, what) = rest.split_once('/')?;
+        Some((Self::new(installation, channel, root).ok()?, what))
     }
 
     /// Where its answers go.

@@ -4,10 +4,12 @@
 //!
 //! What could not be posted is never reported by a post: the outbox keeps it and the log says so.
 
+mod calls;
 mod earlier;
 mod file;
 mod kept;
 mod look;
+mod root;
 mod shared;
 mod shown;
 mod taken;
@@ -21,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
+use self::calls::{Calls, Stop, stop};
 use self::kept::Kept;
 use self::look::Me;
 use self::taken::{Begun, Taken};
@@ -28,19 +31,21 @@ use super::Streaming;
 use super::access::Keyring;
 use super::card::Rendered;
 use super::live::{Kind, Live};
-use super::pace::{Pace, Pass, Rank};
+use super::pace::{Pace, Rank};
 use super::place::Thread;
 use super::surface::Surfaces;
 use super::text::{self, Part, Plan};
-use super::verdict::{self, Verdict};
+use super::verdict::Verdict;
 use super::web::{CallError, Web};
 use crate::core::earlier::Earlier;
 use crate::core::execution::{Address, PostSort};
 use crate::core::id::{FileId, SessionId};
 use crate::core::ledger::session::first_post_of;
-use crate::core::limits::{SLACK_CALL_MS_MIN, SLACK_MENDED_MS, SLACK_POST_MS_MAX};
+use crate::core::limits::SLACK_POST_MS_MAX;
 use crate::core::time::Timestamp;
-use crate::ports::{Card, Channel, ChannelError, Clock, Desk, FileError, FileText, Post, Progress};
+use crate::ports::{
+    Card, Channel, ChannelError, Clock, Desk, FileError, FileText, Post, Progress, Root,
+};
 
 pub(super) const POST: &str = "chat.postMessage";
 /// By this the bot knows its own posts again.
@@ -132,7 +137,6 @@ impl Posting {
         let (mark, surface) = (false, None);
         let mut one = Try { posting: self, thread, post, until, first_at, sent, mark, surface };
         let done = one.run(drawn.as_ref()).await;
-        let channel = one.thread.channel();
         match done {
             Ok(()) => {
                 self.kept().done(&one.post);
@@ -141,7 +145,7 @@ impl Posting {
                 }
                 self.live.posted(&one.thread);
                 let first = one.sent.get(INTRO).or_else(|| one.sent.values().next());
-                Ok(format!("slack:{channel}/{}", first.map_or("?", String::as_str)))
+                Ok(receipt(&one.thread, first.map_or("?", String::as_str)))
             }
             Err(error) => {
                 let error = one.since_partly(error);
@@ -192,34 +196,15 @@ impl Channel for Posting {
         self.read_shared(address, file).boxed()
     }
 
+    fn root(&self, root: Root) -> BoxFuture<'_, Result<String, ChannelError>> {
+        self.begin(root).boxed()
+    }
+
     fn progress(&self, session: &SessionId, address: &Address, progress: Progress) {
         if let Ok(thread) = Thread::of(address) {
             self.surfaces.heard(&thread, session, &progress);
             self.sessions.heard(thread.clone(), &progress);
             self.live.heard(thread, &progress);
-        }
-    }
-}
-
-/// Why a step of a try did not work.
-enum Stop {
-    /// Slack said no, and did nothing.
-    Refused(Verdict),
-    /// The try is over.
-    Over(ChannelError),
-}
-
-impl Stop {
-    /// For whoever has no other form to offer.
-    fn over(self) -> ChannelError {
-        match self {
-            Self::Over(error) => error,
-            Self::Refused(Verdict::Never(what) | Verdict::Smaller(what)) => {
-                ChannelError::Never { what }
-            }
-            Self::Refused(Verdict::Mend(what)) => {
-                ChannelError::Retry { what, after_ms: SLACK_MENDED_MS }
-            }
         }
     }
 }
@@ -355,77 +340,36 @@ impl Try<'_> {
         payload(&self.post.session, self.post.item.as_str(), label)
     }
 
-    /// Calls Slack once its pace allows it, while there is time.
-    async fn call(&self, method: &'static str, rank: Rank, body: &Value) -> Result<Value, Stop> {
-        self.ask(method, rank, body).await?.map_err(stop)
+    fn calls(&self) -> Calls<'_> {
+        let Self { posting, thread, until, .. } = self;
+        Calls { posting, at: (thread.installation(), thread.channel()), until: *until }
     }
 
-    /// Likewise, for whoever knows what to do about Slack's own word.
+    async fn call(&self, method: &'static str, rank: Rank, body: &Value) -> Result<Value, Stop> {
+        self.calls().call(method, rank, body).await
+    }
+
     async fn ask(
         &self,
         method: &'static str,
         rank: Rank,
         body: &Value,
     ) -> Result<Result<Value, CallError>, Stop> {
-        loop {
-            self.pass(method, rank).await?;
-            let Posting { web, keyring, .. } = self.posting;
-            let token = keyring.token(self.thread.installation()).await;
-            let token = token.map_err(|error| Stop::Over(error.for_post()))?;
-            let answered = self.in_time(method, web.call(&token, method, body)).await;
-            match answered {
-                Err(CallError::Limited { after_ms, .. }) => {
-                    let now = self.posting.clock.now();
-                    let whereto = (method, self.thread.channel());
-                    self.posting.pace().limited(now, whereto, after_ms);
-                }
-                // New ones are on their way.
-                Err(CallError::Refused { error, .. })
-                    if error == "token_expired" && keyring.configured().is_none() =>
-                {
-                    let what = "the token is being changed for a new one".to_owned();
-                    return Err(Stop::Over(ChannelError::Retry { what, after_ms: 0 }));
-                }
-                answered => return Ok(answered),
-            }
-        }
+        self.calls().ask(method, rank, body).await
     }
 
-    /// Waits until the call may be made; not longer than this try lasts.
-    async fn pass(&self, method: &'static str, rank: Rank) -> Result<(), Stop> {
-        let clock = &self.posting.clock;
-        let whereto = (method, self.thread.channel());
-        loop {
-            let now = clock.now();
-            let left_ms = self.until.since_ms(now);
-            if left_ms < SLACK_CALL_MS_MIN {
-                let what = "there was no time left for it in this try".to_owned();
-                return Err(Stop::Over(ChannelError::Retry { what, after_ms: 0 }));
-            }
-            let passed = self.posting.pace().ask(now, whereto, rank);
-            let Pass::Wait(at) = passed else { return Ok(()) };
-            let after_ms = at.since_ms(now);
-            if after_ms + SLACK_CALL_MS_MIN > left_ms {
-                let what = format!("Slack limits {method} in this channel");
-                return Err(Stop::Over(ChannelError::Retry { what, after_ms }));
-            }
-            clock.sleep_until(at).await;
-        }
-    }
-
-    /// A call that this try cannot wait for any longer has an unknown outcome.
     async fn in_time<T>(
         &self,
         method: &'static str,
         call: impl Future<Output = Result<T, CallError>>,
     ) -> Result<T, CallError> {
-        tokio::select! {
-            answer = call => answer,
-            () = self.posting.clock.sleep_until(self.until) => {
-                Err(CallError::Unknown { method, what: "no answer in time".to_owned() })
-            }
-        }
+        self.calls().in_time(method, call).await
     }
+}
+
+/// What is kept of a post: where it is.
+pub(super) fn receipt(thread: &Thread, ts: &str) -> String {
+    format!("slack:{}/{ts}", thread.channel())
 }
 
 /// Ids only: every app of the workspace may read them.
@@ -441,16 +385,4 @@ pub(super) fn metadata(session: &SessionId, item: &str, label: &str) -> Value {
 /// Does this word of Slack's say that a message cannot be edited any more?
 pub(super) fn cannot_be_changed(error: &str) -> bool {
     ["edit_window_closed", "cant_update_message", "block_mismatch"].contains(&error)
-}
-
-fn stop(error: CallError) -> Stop {
-    let what = error.to_string();
-    match error {
-        CallError::Refused { method, error, needed } => {
-            Stop::Refused(verdict::of(method, &error, needed.as_deref()))
-        }
-        CallError::Limited { after_ms, .. } => Stop::Over(ChannelError::Retry { what, after_ms }),
-        CallError::Unreached { .. } => Stop::Over(ChannelError::Retry { what, after_ms: 0 }),
-        CallError::Unknown { .. } => Stop::Over(ChannelError::Unknown { what, after_ms: 0 }),
-    }
 }

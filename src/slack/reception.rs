@@ -5,6 +5,8 @@
 //! What is not acknowledged comes again: Slack repeats an event three times, and the desk knows it
 //! by its names. So an outage of a minute costs nothing but the minute.
 
+mod lobby;
+mod opening;
 mod standing;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,8 +22,9 @@ use self::standing::Standing;
 use super::access::Keyring;
 use super::envelope::{Envelope, Kind};
 use super::guard::{Bots, Commands};
-use super::hear::{Ask, Asker, Heard, Said, hear};
+use super::hear::{Ask, Asker, Heard, Said, Visitor, hear};
 use super::order::{self, Order};
+use super::panel::{self, Told};
 use super::place::Thread;
 use super::plain::escaped;
 use super::{Ingress, Settings};
@@ -36,9 +39,13 @@ use crate::ports::{Clock, Command, Desk, DeskError};
 /// lost.
 pub trait Answerer: Send + Sync + 'static {
     /// Where the person is.
-    fn tell<'a>(&'a self, whom: &'a Whom, text: &'a str) -> BoxFuture<'a, ()>;
+    fn tell<'a>(&'a self, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()>;
     /// Where Slack said that an answer may be given.
-    fn respond<'a>(&'a self, url: &'a str, text: &'a str) -> BoxFuture<'a, ()>;
+    fn respond<'a>(&'a self, url: &'a str, told: &'a Told) -> BoxFuture<'a, ()>;
+    /// There in place of what was pressed; where that cannot be, where the person is.
+    fn replace<'a>(&'a self, url: &'a str, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()>;
+    /// In the app's own tab, which is drawn anew. Returns at once.
+    fn show(&self, visitor: Visitor, said: Option<String>);
 }
 
 /// Who is told, and where.
@@ -107,8 +114,10 @@ pub struct Health {
 
 /// An answer on its way to a person.
 enum Answer {
-    Tell(Whom, String),
-    Respond(String, String),
+    Tell(Whom, Told),
+    Respond(String, Told),
+    Replace(String, Whom, Told),
+    Show(Visitor, Option<String>),
 }
 
 /// The reception.
@@ -191,13 +200,14 @@ impl Reception {
             drop(seat);
             // Nobody may be there any more to hear it.
             let _ = says.send(reply);
+            let answers = &this.reach.answers;
             match answer {
-                Some(Answer::Tell(whom, text)) => {
-                    this.reach.answers.tell(&whom, &order::bounded(&text)).await;
+                Some(Answer::Tell(whom, told)) => answers.tell(&whom, &told).await,
+                Some(Answer::Respond(url, told)) => answers.respond(&url, &told).await,
+                Some(Answer::Replace(url, whom, told)) => {
+                    answers.replace(&url, &whom, &told).await;
                 }
-                Some(Answer::Respond(url, text)) => {
-                    this.reach.answers.respond(&url, &order::bounded(&text)).await;
-                }
+                Some(Answer::Show(visitor, said)) => answers.show(visitor, said),
                 None => {}
             }
         });
@@ -231,12 +241,14 @@ impl Reception {
         };
         let heard = hear(&envelope, who.as_ref(), &self.settings);
         match heard {
-            Heard::Say(said) => match self.closed(&said.thread).await {
+            Heard::Say(said) => match self.closed(said.thread.installation()).await {
                 Some(reply) => (reply, None),
                 None => self.say(*said, attempt).await,
             },
             Heard::Command(ask) => self.ask_where_open(*ask, attempt, false).await,
             Heard::Press(ask) => self.ask_where_open(*ask, attempt, true).await,
+            Heard::Wish(wish) => (self.wish(*wish).await, None),
+            Heard::Home(visit) => self.visit(*visit).await,
             Heard::Challenge(challenge) => {
                 (Reply { body: Some(json!({ "challenge": challenge })), ..Reply::TAKEN }, None)
             }
@@ -275,7 +287,7 @@ impl Reception {
         let (reply, tell) = refusal(&error, attempt);
         // Both twins are refused; the person hears it once.
         let tell = tell && lock(&self.commands).cell(&format!("told/{name}")).set(()).is_ok();
-        (reply, tell.then(|| Answer::Tell(whom, order::refused(&error))))
+        (reply, tell.then(|| Answer::Tell(whom, order::refused(&error).into())))
     }
 
     async fn ask(&self, ask: Ask, attempt: u32, pressed: bool) -> (Reply, Option<Answer>) {
@@ -288,43 +300,50 @@ impl Reception {
                 Ok::<(), DeskError>(())
             })
             .await;
-        let (reply, text) = match done {
-            Ok(()) => (Reply::TAKEN, answer),
-            // Slack sends no press again: the person has to.
-            Err(error) if pressed => (Reply::TAKEN, Some(order::refused(&error))),
-            Err(error) => {
-                let (reply, tell) = refusal(&error, attempt);
-                (reply, tell.then(|| order::refused(&error)))
+        let whom =
+            Whom { thread: asker.thread.clone(), user: asker.user.clone(), inside: !asker.first };
+        match (done, ask.response_url) {
+            // What could not be done leaves its button, to be pressed again.
+            (Ok(()), Some(url)) if ask.replaces => {
+                (Reply::TAKEN, answer.map(|told| Answer::Replace(url, whom, told)))
             }
-        };
-        let whom = || Whom {
-            thread: asker.thread.clone(),
-            user: asker.user.clone(),
-            inside: !asker.first,
-        };
-        (reply, text.map(|text| Answer::Tell(whom(), text)))
+            (Ok(()), _) => (Reply::TAKEN, answer.map(|told| Answer::Tell(whom, told))),
+            // Slack sends no press again: the person has to.
+            (Err(error), _) if pressed => {
+                (Reply::TAKEN, Some(Answer::Tell(whom, order::refused(&error).into())))
+            }
+            (Err(error), _) => {
+                let (reply, tell) = refusal(&error, attempt);
+                (reply, tell.then(|| Answer::Tell(whom, order::refused(&error).into())))
+            }
+        }
     }
 
-    async fn carry_out(&self, order: &Order, by: &Asker, id: &str) -> Result<String, DeskError> {
+    async fn carry_out(&self, order: &Order, by: &Asker, id: &str) -> Result<Told, DeskError> {
         let desk = &self.reach.desk;
         let session = by.thread.session().map_err(|error| invalid(&error))?;
         let command = match order {
-            Order::Help => return Ok(order::HELP.to_owned()),
-            Order::Wrong(what) => return Ok(escaped(what)),
+            Order::Help => return Ok(order::HELP.to_owned().into()),
+            Order::Wrong(what) => return Ok(escaped(what).into()),
             Order::Watchers => {
-                return Ok(order::watchers(&desk.view(&session).await?, self.now()));
+                return Ok(panel::watchers(&desk.view(&session).await?, by, self.now()));
             }
-            Order::Status => return Ok(order::status(&desk.view(&session).await?, self.now())),
+            Order::Status => return Ok(panel::status(&desk.view(&session).await?, by, self.now())),
             Order::Stop(scope) => {
                 let stop = StopId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
                 Command::Stop { scope: *scope, stop, said_at: Some(by.said_at) }
+            }
+            Order::StopTurn(turn) => {
+                let stop = StopId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
+                Command::StopTurn { turn: *turn, stop, said_at: by.said_at }
             }
             Order::Cancel(execution) => {
                 let press = PressId::new(format!("slack/{id}")).map_err(|error| invalid(&error))?;
                 Command::Cancel { execution: execution.clone(), press }
             }
         };
-        Ok(order::done(order, &desk.command(&session, &by.by, command).await?))
+        let text = order::done(order, &desk.command(&session, &by.by, command).await?);
+        Ok(panel::done(&text, &by.thread))
     }
 
     async fn ask_where_open(
@@ -334,7 +353,7 @@ impl Reception {
         pressed: bool,
     ) -> (Reply, Option<Answer>) {
         let closed = match &ask.from {
-            Some(asker) => self.closed(&asker.thread).await,
+            Some(asker) => self.closed(asker.thread.installation()).await,
             None => None,
         };
         match closed {
@@ -366,10 +385,14 @@ fn apart(ask: &Ask) -> (Reply, Option<Answer>) {
     let text = match &ask.order {
         Order::Help => order::HELP,
         Order::Wrong(what) => what,
-        Order::Watchers | Order::Status | Order::Cancel(_) | Order::Stop(_) => order::NO_THREAD,
+        Order::Watchers
+        | Order::Status
+        | Order::Cancel(_)
+        | Order::Stop(_)
+        | Order::StopTurn(_) => order::NO_THREAD,
     };
     if let Some(url) = &ask.response_url {
-        return (Reply::TAKEN, Some(Answer::Respond(url.clone(), text.to_owned())));
+        return (Reply::TAKEN, Some(Answer::Respond(url.clone(), text.to_owned().into())));
     }
     let body = json!({ "response_type": "ephemeral", "text": order::bounded(text) });
     (Reply { body: Some(body), ..Reply::TAKEN }, None)

@@ -14,6 +14,7 @@
 //! What is shown of a turn that a completion began is its status only: it may end in silence.
 
 mod able;
+mod open;
 mod talk;
 
 use std::collections::BTreeMap;
@@ -27,25 +28,23 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::able::{Able, Way};
+use self::able::{Able, Way, is_of_thread};
 pub(super) use self::talk::Held;
 use self::talk::{Next, Talk, Told};
 use super::access::{Keyring, NoAccess};
 use super::live::Live;
 use super::pace::{Pace, Pass, Rank};
-use super::place::{self, Thread};
+use super::place::Thread;
 use super::posting::{self, POST};
 use super::text;
 use super::web::{CallError, Web};
-use super::{Streaming, plain, verdict};
-use crate::core::id::{Principal, SessionId, TurnNo};
-use crate::core::ledger::row::SurfaceForm;
-use crate::core::ledger::session::Placed;
+use super::{Streaming, plain};
+use crate::core::id::{SessionId, TurnNo};
 use crate::core::limits::{
     SLACK_STATUS_END_MS, SLACK_STREAM_CALLS_MAX, SLACK_STREAM_KEPT_MS, SLACK_STREAMS_MAX,
 };
 use crate::core::time::Timestamp;
-use crate::ports::{Clock, Desk, Progress, Shown};
+use crate::ports::{Clock, Desk, Progress};
 
 pub(super) const START: &str = "chat.startStream";
 pub(super) const APPEND: &str = "chat.appendStream";
@@ -56,13 +55,6 @@ pub(super) const DELETE: &str = "chat.delete";
 const MARK_BYTES: usize = 12;
 
 type Turn = (Thread, TurnNo);
-
-/// Why a message was not begun.
-enum Miss {
-    /// Slack does not stream this.
-    NoStream,
-    Told(Told),
-}
 
 /// The surfaces of all turns.
 pub(super) struct Surfaces {
@@ -77,6 +69,8 @@ pub(super) struct Surfaces {
     stirred: Notify,
     /// A call is over.
     quiet: Notify,
+    /// Somebody takes a surface over.
+    sealing: Notify,
 }
 
 impl Surfaces {
@@ -97,6 +91,7 @@ impl Surfaces {
             talks: Mutex::default(),
             stirred: Notify::new(),
             quiet: Notify::new(),
+            sealing: Notify::new(),
         }
     }
 
@@ -162,6 +157,7 @@ impl Surfaces {
                     return talk.held();
                 }
             }
+            self.sealing.notify_waiters();
             quiet.await;
         }
     }
@@ -338,150 +334,15 @@ impl Surfaces {
             }
             CallError::Unreached { .. } => Told::NotYet,
             CallError::Unknown { .. } => Told::Unsure,
-            CallError::Refused { .. } => Told::Never,
-        }
-    }
-
-    async fn open(&self, desk: &Arc<dyn Desk>, turn: &Turn, first: &str) -> Told {
-        if self.able.may(Way::Stream, turn.0.installation()) {
-            match self.begin(desk, turn, first, SurfaceForm::Stream).await {
-                Err(Miss::NoStream) => {}
-                Err(Miss::Told(told)) | Ok(told) => return told,
-            }
-        }
-        if !self.able.may(Way::Edit, turn.0.installation()) {
-            return Told::Never;
-        }
-        match self.begin(desk, turn, first, SurfaceForm::Draft).await {
-            Ok(told) | Err(Miss::Told(told)) => told,
-            Err(Miss::NoStream) => Told::Never,
-        }
-    }
-
-    async fn begin(
-        &self,
-        desk: &Arc<dyn Desk>,
-        turn: &Turn,
-        first: &str,
-        form: SurfaceForm,
-    ) -> Result<Told, Miss> {
-        let Some(session) = self.talks().get(turn).map(|talk| talk.session.clone()) else {
-            return Ok(Told::Never);
-        };
-        let shown = Shown { form, mark: mark(first), at: None };
-        let whose = match desk.surface(&session, turn.1, shown.clone()).await {
-            Ok(Placed::Here(whose)) => whose,
-            Ok(Placed::Taken | Placed::Over) => return Ok(Told::Never),
-            Err(_) => return Ok(Told::NotYet),
-        };
-        if let Some(talk) = self.talks().get_mut(turn) {
-            talk.owned();
-        }
-        let ts = match form {
-            SurfaceForm::Stream => self.start(turn, first, &whose).await?,
-            SurfaceForm::Draft => self.post(turn, &session, first).await?,
-        };
-        // It takes the status away.
-        self.live.posted(&turn.0);
-        let known = Shown { at: Some(ts.clone()), ..shown };
-        Ok(match desk.surface(&session, turn.1, known).await {
-            Ok(Placed::Here(_)) => Told::Opened(form, ts),
-            Ok(Placed::Taken | Placed::Over) if !self.is_sealed(turn) => {
-                self.remove(&turn.0, &ts, form).await;
+            CallError::Refused { error: word, .. } => {
+                if is_of_thread(word) {
+                    tracing::warn!(slack.thread = thread.root(), %error,
+                        "nothing more can be shown there: its answer is tried as a post");
+                }
                 Told::Never
             }
-            // What is not written down must not be added to.
-            Ok(Placed::Taken | Placed::Over) | Err(_) => Told::OpenedOnly(form, ts),
-        })
-    }
-
-    fn is_sealed(&self, turn: &Turn) -> bool {
-        self.talks().get(turn).is_some_and(|talk| talk.sealed)
-    }
-
-    async fn start(
-        &self,
-        (thread, _): &Turn,
-        first: &str,
-        whose: &Principal,
-    ) -> Result<String, Miss> {
-        // In a channel Slack asks who it is for, and of which workspace.
-        let direct = thread.channel().starts_with('D');
-        let reader = place::user_of(whose).filter(|_| thread.installation().starts_with('T'));
-        if reader.is_none() && !direct {
-            return Err(Miss::NoStream);
-        }
-        let body = json!({
-            "channel": thread.channel(),
-            "thread_ts": thread.root(),
-            "markdown_text": first,
-            "recipient_user_id": reader.filter(|_| !direct),
-            "recipient_team_id": Some(thread.installation()).filter(|_| !direct),
-        });
-        let answered = self.call(thread, START, &body).await;
-        match answered {
-            Ok(answer) => ts(&answer),
-            Err(CallError::Refused { error, .. })
-                if is_of_thread(&error) || verdict::is_of_now(&error) =>
-            {
-                Err(Miss::Told(Told::Never))
-            }
-            Err(CallError::Refused { error, .. }) => {
-                let one = error.contains("recipient");
-                if !one && self.able.refuse(Way::Stream, thread.installation()) {
-                    tracing::warn!(error = %error, "Slack streams no answers here: they are \
-                        shown in a message that is edited");
-                }
-                Err(Miss::NoStream)
-            }
-            Err(error) => Err(Miss::Told(self.failed(thread, &error))),
         }
     }
-
-    async fn post(
-        &self,
-        (thread, turn): &Turn,
-        session: &SessionId,
-        first: &str,
-    ) -> Result<String, Miss> {
-        let part = text::draft(first);
-        let body = json!({
-            "channel": thread.channel(),
-            "thread_ts": thread.root(),
-            "text": part.text,
-            "blocks": [{ "type": "markdown", "text": part.markdown }],
-            "unfurl_links": false,
-            "unfurl_media": false,
-            "metadata": posting::metadata(session, &format!("post/{turn}/0"), posting::DRAFT),
-        });
-        let answered = self.call(thread, POST, &body).await;
-        ts(&answered.map_err(|error| Miss::Told(self.failed(thread, &error)))?)
-    }
-
-    /// It came too late: its turn has another one, or its answer went its way without it.
-    async fn remove(&self, thread: &Thread, ts: &str, form: SurfaceForm) {
-        let body = json!({ "channel": thread.channel(), "ts": ts });
-        // Whoever closed it before has made it the answer, or the whole beside it is whole anyway.
-        if form == SurfaceForm::Stream && self.call(thread, STOP, &body).await.is_err() {
-            return;
-        }
-        if let Err(error) = self.call(thread, DELETE, &body).await {
-            tracing::warn!(slack.thread = thread.root(), %error, "a late beginning of an answer \
-                cannot be taken away");
-        }
-    }
-}
-
-/// Where a message is; it is there also when Slack does not say where.
-fn ts(answer: &Value) -> Result<String, Miss> {
-    let ts = answer.get("ts").and_then(Value::as_str).map(str::to_owned);
-    ts.ok_or(Miss::Told(Told::Unsure))
-}
-
-/// Is it this thread in which nothing can be said, and not the bot that may not stream?
-fn is_of_thread(error: &str) -> bool {
-    let recipient = error.contains("recipient");
-    !recipient && (error.contains("channel") || error.contains("thread") || error == "is_archived")
 }
 
 /// By this a message is known again whose text Slack has written its own way: its letters and

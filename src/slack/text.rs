@@ -87,6 +87,17 @@ pub(super) fn draft(begun: &str) -> Part {
     Part::new(begun.to_owned())
 }
 
+/// What a person said, as their words: the beginning, where it is long.
+pub(super) fn quoted(said: &str) -> Part {
+    let tamed = tame::tame(said);
+    let mut head: String = tamed.chars().take(SLACK_INTRO_CHARS_MAX).collect();
+    if head.len() < tamed.len() {
+        head.push_str(MORE);
+    }
+    let lines: Vec<String> = head.lines().map(|line| format!("> {line}")).collect();
+    Part::new(lines.join("\n"))
+}
+
 /// The rest of a text, whose beginning stands elsewhere.
 pub(super) fn rest(markdown: &str) -> Part {
     Part::new(markdown.trim_start().to_owned())

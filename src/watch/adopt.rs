@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::exit_record::{self, ExitRecord};
 use super::ring::{self, Kept};
 use super::spool::{ERR, Entry, EntryError, OUT, host_boot};
-use super::stray;
+use super::{sandbox, stray};
 use crate::core::execution::{Outcome, Status};
 use crate::core::output::{Captured, capture};
 use crate::core::time::Timestamp;
@@ -97,7 +97,8 @@ fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
     };
     let started_ms = kept.ok().and_then(|kept| kept.started_ms);
     let mut record = ExitRecord::bare(status, reason, now.as_ms());
-    record.leftovers_killed = stray::kill(&entry.work);
+    // First those that cannot hide, then those that a group does not hold.
+    record.leftovers_killed = sandbox::clear(&entry.dir) + stray::kill(&entry.work);
     record.elapsed_ms = started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
     tracing::warn!(
         dir = %entry.dir.display(), record.reason, log = entry.complaints(), "a shim left no record"

@@ -45,7 +45,7 @@ use self::ctl::Order;
 pub use self::look::{Seen, look_at};
 use self::network::Network;
 pub use self::network::NetworkSettings;
-pub use self::sandbox::{Limits, Tier, probe};
+pub use self::sandbox::{Limits, Tier, Version, probe};
 use self::scan::scan;
 pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};

@@ -35,7 +35,8 @@ impl Settings {
             Sandbox::Off => (None, None),
             Sandbox::Required(limits) => {
                 let found = probe::ask(&self.program, &self.python, limits, &self.spool);
-                (found.tier.map(|tier| Fence { tier, limits }), Some(found))
+                let fence = |tier| Fence { tier, limits, group: found.group };
+                (found.tier.map(fence), Some(found))
             }
         }
     }

@@ -376,6 +376,11 @@ fn doctor_tries_the_sandbox_and_names_its_tier() {
     let checked = json(&home.run_here(&["doctor", "--json"]));
     let checks = checked["checks"].as_array().unwrap();
     let sandbox = checks.iter().find(|check| check["name"] == "sandbox").unwrap();
+    let limits = checks.iter().find(|check| check["name"] == "limits").unwrap();
+    let what = limits["what"].as_str().unwrap();
+    // Which of both, and why not more: never nothing.
+    assert!(what.contains("control groups (v") || what.contains("no control group: "), "{limits}");
+    assert_eq!(limits["grade"], "ok");
     match sandbox["what"].as_str().unwrap() {
         "namespaces" => assert_eq!(sandbox["grade"], "ok"),
         other => {

@@ -70,6 +70,8 @@ async fn the_sdk_s_client_gets_on_with_the_fake_that_the_bot_is_tested_with() {
         "files": ["a"],
     });
     assert_eq!(seen, wanted);
+    let home = slack.home("T1", "U7").unwrap();
+    assert_eq!(home.pointer("/blocks/0/text/text"), Some(&json!("nothing runs")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

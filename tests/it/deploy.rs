@@ -135,6 +135,8 @@ fn the_unit_lets_watchers_outlive_the_bot() {
     for (key, value) in [
         ("KillMode", "process"),
         ("Delegate", "yes"),
+        // The name by which dogwatch knows that the group above is its own.
+        ("DelegateSubgroup", "bot"),
         ("OOMPolicy", "continue"),
         ("Restart", "on-failure"),
         ("RestartPreventExitStatus", "64 78"),
@@ -162,4 +164,17 @@ fn the_unit_lets_watchers_outlive_the_bot() {
     let stop: u64 = unit["TimeoutStopSec"].parse().unwrap();
     let takes_ms = dogwatch::core::limits::HAND_OVER_MS_MAX + dogwatch::core::limits::HTTP_DRAIN_MS;
     assert!(stop * 1_000 > takes_ms, "it is killed while it hands over");
+}
+
+#[test]
+fn the_apparmor_profile_allows_namespaces_to_the_program_of_the_unit_and_is_named() {
+    let profile = read("contrib/apparmor/dogwatch");
+    let rules: Vec<&str> = profile.lines().filter(|line| !line.starts_with('#')).collect();
+    let unit = unit(&read("contrib/dogwatch.service"));
+    let program = unit["ExecStart"].split_whitespace().next().unwrap();
+    let head = format!("profile dogwatch {program} flags=(unconfined) {{");
+    assert!(rules.contains(&head.as_str()) && rules.contains(&"  userns,"), "{rules:?}");
+    for names_it in ["docs/security.md", "src/watch/sandbox/probe.rs"] {
+        assert!(read(names_it).contains("contrib/apparmor/dogwatch"), "{names_it}");
+    }
 }

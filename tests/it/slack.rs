@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod begun;
 mod checkup;
 mod earlier;
 mod engine;
 mod files;
 mod gone;
+mod home;
 mod install;
 mod killed;
 mod live;
@@ -14,6 +16,7 @@ mod long;
 mod people;
 mod posting;
 mod repeats;
+mod roots;
 mod streaming;
 mod surfaces;
 mod watching;

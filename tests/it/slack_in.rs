@@ -9,11 +9,13 @@
 )]
 
 mod answers;
+mod buttons;
 mod desk;
 mod fixtures;
 mod reception;
 mod requests;
 mod socket;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -319,7 +319,8 @@ impl Bench {
     pub(super) fn stop(&mut self, scope: Scope) -> StopAnswer {
         let stop = StopId::new(self.fresh("stop")).unwrap();
         let by = Principal::new("ann").unwrap();
-        self.run(&Stop { session: session(), scope, stop, source_at: self.now, by }).unwrap()
+        let source_at = self.now;
+        self.run(&Stop { session: session(), scope, stop, source_at, by, only: None }).unwrap()
     }
 
     pub(super) fn lease(&mut self) -> LeaseId {

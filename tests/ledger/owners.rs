@@ -7,7 +7,8 @@ use dogwatch::core::ledger::row::{Errand, Item, Place, Places, RowType};
 use dogwatch::core::ledger::session::{DoneItem, Forget, Token, Void, Voided};
 use dogwatch::core::ledger::{Aggregate, Class, Index, Key, Operation, Refusal};
 use dogwatch::core::limits::{
-    LIVE_PER_OWNER_MAX, PLACE_CHECKED_AGAIN_MS, PLACE_CHECKED_MS, RETENTION_MS,
+    GRACE_MS_MAX, LIVE_PER_OWNER_MAX, OVERDUE_MS, PLACE_CHECKED_AGAIN_MS, PLACE_CHECKED_MS,
+    RETENTION_MS, START_MS_MAX,
 };
 use pretty_assertions::assert_eq;
 
@@ -117,6 +118,22 @@ fn the_end_gives_the_place_back_and_the_kill_comes_first() {
     deliver(&mut bench, &kill);
     deliver(&mut bench, &freed);
     assert_eq!(places(&bench), vec![]);
+}
+
+#[test]
+fn a_place_whose_kill_nobody_takes_is_needed_until_the_script_has_ended_by_itself() {
+    let (mut bench, token) = begin();
+    let one = start(&token, 0);
+    bench.run(&reserve(session(), one)).unwrap();
+    bench.start(&token, &Wish::default());
+    let timeout_ms = bench.execution(&bench.live()[0]).timeout_ms;
+    bench.stop(Scope::All);
+    bench.pass(timeout_ms);
+    assert_eq!(bench.run(&void(one)), Ok(Voided::Leaving));
+    bench.pass(START_MS_MAX + GRACE_MS_MAX + OVERDUE_MS - 1);
+    assert_eq!(bench.run(&void(one)), Ok(Voided::Leaving));
+    bench.pass(1);
+    assert_eq!(bench.run(&void(one)), Ok(Voided::Over));
 }
 
 #[test]

@@ -91,6 +91,7 @@ fn one_stop_counts_once_also_after_others() {
         stop: StopId::new(format!("s{id}")).unwrap(),
         source_at: now,
         by: Principal::new("ann").unwrap(),
+        only: None,
     };
     let now = bench.now;
     for id in 0..STOPS_KEPT_MAX {
@@ -133,4 +134,31 @@ fn a_lease_is_known_again_by_its_id() {
     let take = LeaseItem { session: session(), item, lease, boot: boot("a") };
     let first = bench.once(&take).unwrap();
     assert_eq!(bench.once(&take).unwrap(), first, "not one try more");
+}
+
+#[test]
+fn slack_15_a_stop_of_one_turn_ends_no_other_and_changes_nothing_then() {
+    let mut bench = Bench::new();
+    bench.say("hello");
+    let first = bench.claim("a");
+    let stop = |id: &str, turn, now| Stop {
+        session: session(),
+        scope: Scope::Turn,
+        stop: StopId::new(id).unwrap(),
+        source_at: now,
+        by: Principal::new("ann").unwrap(),
+        only: Some(turn),
+    };
+    let now = bench.now;
+    let stopped = StopAnswer { turn: true, ..StopAnswer::default() };
+    assert_eq!(bench.once(&stop("s1", first.turn, now)), Ok(stopped));
+    let nothing = StopAnswer::default();
+    assert_eq!(bench.once(&stop("s2", first.turn, now)), Ok(nothing), "none is open");
+    bench.say("and now?");
+    let second = bench.claim("a");
+    bench.say("more");
+    assert_eq!(bench.once(&stop("s3", first.turn, now)), Ok(nothing), "another one is open");
+    assert_eq!(bench.inbox().people.len(), 1, "what nobody read stays unread");
+    bench.answer(&second, "yes");
+    assert_eq!(bench.commit(&second), Ok(()));
 }

@@ -59,7 +59,7 @@ fn none_begins_once_the_answer_is_on_its_way() {
     assert_eq!(bench.run(&put("a", None)), Ok(Placed::Over), "there is no turn");
     bench.say("hello");
     bench.turn_of_now("a");
-    assert_eq!(bench.run(&put("a", None)), Ok(Placed::Over));
+    assert_eq!(bench.run(&put("a", None)), Ok(Placed::Late(None)));
     assert!(bench.turn(1).surface.is_none());
 }
 
@@ -80,9 +80,9 @@ fn where_it_is_may_be_heard_late_until_somebody_posts() {
     let lease = bench.lease();
     let leases = LeaseItem { session: session(), item: item.clone(), lease, boot: boot("a") };
     bench.run(&leases).unwrap();
-    assert_eq!(bench.run(&put("a", Some("elsewhere"))), Ok(Placed::Over));
+    assert_eq!(bench.run(&put("a", Some("elsewhere"))), Ok(Placed::Late(None)));
     bench.run(&DoneItem { session: session(), item, receipt: "x".into() }).unwrap();
-    assert_eq!(bench.run(&put("a", Some("elsewhere"))), Ok(Placed::Over));
+    assert_eq!(bench.run(&put("a", Some("elsewhere"))), Ok(Placed::Late(Some("x".into()))));
     assert_eq!(surface(&bench).at.as_deref(), Some("there"));
 }
 

@@ -26,6 +26,9 @@ def client(api, channel, root):
     first = web.chat_postMessage(channel=channel, thread_ts=root, text="first", metadata=payload)
     web.chat_update(channel=channel, ts=first["ts"], text="first, changed")
     web.chat_postEphemeral(channel=channel, user="U7", thread_ts=root, text="for you alone")
+    text = {"type": "mrkdwn", "text": "nothing runs"}
+    view = {"type": "home", "blocks": [{"type": "section", "text": text}]}
+    web.views_publish(user_id="U7", view=view)
     web.assistant_threads_setStatus(channel_id=channel, thread_ts=root, status="is thinking...")
     web.files_upload_v2(channel=channel, thread_ts=root, filename="a.txt", title="a", content="abc")
     seen = web.conversations_replies(channel=channel, ts=root, include_all_metadata=True)

@@ -283,6 +283,7 @@ impl World {
             stop: StopId::new(self.fresh()).unwrap(),
             source_at: self.now(),
             by: Principal::new("ann").unwrap(),
+            only: None,
         };
         if scope == Scope::All {
             *self.history.facts.stops_of_all.entry(session.clone()).or_default() += 1;

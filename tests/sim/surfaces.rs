@@ -33,7 +33,7 @@ impl World {
         self.tell(&format!("turn {turn} of {session} is shown by {node} -> {placed:?}"));
         match placed {
             Ok(Placed::Taken) => self.count("a turn shown elsewhere"),
-            Ok(Placed::Over) => self.count("a turn shown too late"),
+            Ok(Placed::Over | Placed::Late(_)) => self.count("a turn shown too late"),
             Ok(Placed::Here(_)) | Err(_) => {}
         }
     }

@@ -18,7 +18,8 @@ use dogwatch::core::installation::{
 use dogwatch::core::ledger::Row;
 use dogwatch::core::ledger::row::{
     Beat, Carried, Chain, Dedupe, Early, Errand, Head, Holder, Inbox, Item, ItemState, Lane, Live,
-    Place, Places, Recent, StartKey, Summary, Surface, SurfaceForm, Tails, Turn, TurnState, Unread,
+    Opening, Place, Places, Recent, StartKey, Summary, Surface, SurfaceForm, Tails, Turn,
+    TurnState, Unread,
 };
 use dogwatch::core::output::Captured;
 use dogwatch::core::time::Timestamp;
@@ -448,6 +449,11 @@ fn items() -> Vec<(&'static str, Row)> {
     let kill = |spool| Errand::Kill { execution: id!(ExecutionId, "1"), spool };
     let free = Errand::Free { owner: lena(), start: place().start };
     let show = |of| Errand::Show { address: address(), execution: id!(ExecutionId, "1"), of };
+    let root = |shared| {
+        let (principal, text, said_at) = (lena(), "what broke?".into(), at(4));
+        let opening = Opening { principal, text, said_at, shared };
+        Errand::Root { address: address(), opening, behind: 2 }
+    };
     let leased = ItemState::Leased {
         lease: id!(LeaseId, "01LEASE"),
         boot: id!(BootId, "01BOOT"),
@@ -463,5 +469,8 @@ fn items() -> Vec<(&'static str, Row)> {
         ("item_free", item(free, ItemState::Pending)),
         ("item_show", item(show(None), ItemState::Done("slack:C2/1700000000.000200".into()))),
         ("item_finish", item(show(Some(id!(ItemId, "show/1"))), ItemState::Pending)),
+        ("item_root", item(root(true), ItemState::Done("T1/C2/1700000000.000200".into()))),
+        ("item_root_alone", item(root(false), ItemState::Pending)),
+        ("item_begin", item(Errand::Begin { of: id!(ItemId, "root/1") }, ItemState::Pending)),
     ]
 }

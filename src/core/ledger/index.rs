@@ -144,8 +144,8 @@ fn of_execution(execution: &Execution) -> Vec<(Index, u64)> {
 
 fn of_item(item: &Item) -> Vec<(Index, u64)> {
     let index = match item.errand {
-        Errand::Post { .. } | Errand::Show { .. } => Index::Outbox,
-        Errand::Kill { .. } | Errand::Free { .. } => Index::Relay,
+        Errand::Post { .. } | Errand::Show { .. } | Errand::Root { .. } => Index::Outbox,
+        Errand::Kill { .. } | Errand::Free { .. } | Errand::Begin { .. } => Index::Relay,
     };
     match (&item.state, item.at) {
         (ItemState::Pending | ItemState::Leased { .. }, Some(at)) => vec![(index, at.as_ms())],

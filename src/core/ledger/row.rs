@@ -1,6 +1,7 @@
 //! The rows of the aggregates. Owns their fields; each fact stands in one row only.
 //! Must not know operations.
 
+mod errand;
 mod surface;
 
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::ops::Not;
 use serde::{Deserialize, Serialize};
 
 use crate::core::arrival::Arrival;
-use crate::core::execution::{Address, Execution, PostSort, Start};
+use crate::core::execution::{Address, Execution, Start};
 use crate::core::id::{
     BootId, ChainNo, ClaimId, EntryNo, ExecutionId, Fence, Generation, ItemId, LeaseId, Principal,
     Seq, SessionId, SpoolId, StopId, TurnNo,
@@ -18,6 +19,7 @@ use crate::core::installation::{Installation, Invitations};
 use crate::core::time::Timestamp;
 use crate::core::transcript::{Entry, Origin};
 
+pub use errand::{Errand, Opening, post_line, show_line};
 pub use surface::{Surface, SurfaceForm};
 
 /// The right to run a session's turn.
@@ -239,67 +241,6 @@ impl Chain {
     pub const fn is_spent(&self) -> bool {
         self.wakes == 0 || self.tokens == 0
     }
-}
-
-/// What an outbox item asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Errand {
-    /// A post to people.
-    Post {
-        /// Where.
-        address: Address,
-        /// What.
-        text: String,
-        /// What sort.
-        sort: PostSort,
-    },
-    /// The message that shows how an execution stands: post it, or make it final.
-    Show {
-        /// Where.
-        address: Address,
-        /// Which.
-        execution: ExecutionId,
-        /// The item that posted it, where this one makes it final.
-        of: Option<ItemId>,
-    },
-    /// End the process of an execution that the ledger has ended.
-    Kill {
-        /// Which.
-        execution: ExecutionId,
-        /// In which spool; `None` where it lived in a process.
-        spool: Option<SpoolId>,
-    },
-    /// Give the place of an execution that is over back to its owner.
-    Free {
-        /// Whose.
-        owner: Principal,
-        /// The call that started it, in this session.
-        start: Start,
-    },
-}
-
-impl Errand {
-    /// The line it stands in, where it stands in one: posts of one place follow each other. The
-    /// message of an execution has a line of its own, so that an edit which Slack puts off, or
-    /// refuses, holds up no answer.
-    pub fn line(&self) -> Option<String> {
-        match self {
-            Self::Post { address, .. } => Some(post_line(address)),
-            Self::Show { address, execution, .. } => Some(show_line(address, execution)),
-            Self::Kill { .. } | Self::Free { .. } => None,
-        }
-    }
-}
-
-/// The line of what is posted there.
-pub fn post_line(address: &Address) -> String {
-    format!("{}/{}", address.surface, address.thread)
-}
-
-/// The line of the message that shows this execution there.
-pub fn show_line(address: &Address, execution: &ExecutionId) -> String {
-    format!("{}#{execution}", post_line(address))
 }
 
 /// How far an outbox item is.

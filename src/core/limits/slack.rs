@@ -1,6 +1,8 @@
 //! The limits of Slack: its own, and those that dogwatch keeps towards it.
 
-use super::{HAND_OVER_MS_MAX, HTTP_REQUEST_MS, MODEL_TOTAL_MS, POST_LEASE_MS, SWEEP_MS};
+use super::{
+    HAND_OVER_MS_MAX, HTTP_REQUEST_MS, MODEL_TOTAL_MS, OWNED_SHOWN_MAX, POST_LEASE_MS, SWEEP_MS,
+};
 
 /// What Slack sends is acknowledged so long after it came, or not at all: then Slack sends it
 /// again. It waits 3 s itself.
@@ -15,6 +17,8 @@ pub const SLACK_RETRIES_MAX: u32 = 3;
 pub const SLACK_TOLD_MAX: usize = 16;
 /// Longest such answer, in characters.
 pub const SLACK_TOLD_CHARS_MAX: usize = 3_000;
+/// Watchers that such an answer lists with a button each.
+pub const SLACK_LISTED_MAX: usize = 10;
 /// Commands whose repeats are recognised, beside the ledger's own ids.
 pub const SLACK_COMMANDS_KEPT_MAX: usize = 1_024;
 /// Files of one message that the model is told of.
@@ -137,7 +141,24 @@ pub const SLACK_STREAM_CALLS_MAX: usize = 8;
 pub const SLACK_LOOK_MS: u64 = 10_000;
 /// Such messages that are drawn at once.
 pub const SLACK_DRAWN_AT_ONCE_MAX: usize = 8;
+/// People whose home tab is kept true; the oldest are forgotten.
+pub const SLACK_HOMES_MAX: usize = 1_000;
+/// Between two drawings of one person's tab that nobody asked for, and before a failed one is tried
+/// again.
+pub const SLACK_HOME_MS: u64 = 5_000;
+/// So long what begins or ends is gathered before it is looked at whose it was.
+pub const SLACK_HOME_LOOK_MS: u64 = 1_000;
+/// Home tabs that are published at once.
+pub const SLACK_HOME_CALLS_MAX: usize = 4;
+/// Tries of one drawing.
+pub const SLACK_HOME_TRIES_MAX: u32 = 3;
+/// Watchers in a home tab, each a block; Slack takes 100 blocks.
+pub const SLACK_HOME_WATCHERS_MAX: usize = 80;
+/// Threads that are listed in it, in one block of at most 3,000 characters.
+pub const SLACK_HOME_THREADS_MAX: usize = 15;
 
+const _: () = assert!(SLACK_HOME_WATCHERS_MAX + 10 <= 100);
+const _: () = assert!(SLACK_HOME_WATCHERS_MAX <= OWNED_SHOWN_MAX);
 const _: () = assert!(SLACK_ACK_MS * 2 < 3_000 && SLACK_TOLD_MAX <= SLACK_IN_HAND_MAX);
 const _: () = assert!(SLACK_CALL_MS + SLACK_CONNECT_MS < SLACK_SOCKET_OPEN_MS);
 const _: () = assert!(SLACK_SOCKET_PING_MS * 4 < SLACK_SOCKET_DEAF_MS);

@@ -33,18 +33,29 @@ pub const WATCH_ADDRESS_FACTOR: u64 = 2;
 /// Processes that the system lets a watcher start above its limit, so that a look can tell that it
 /// was passed.
 pub const WATCH_PROCESSES_ABOVE: u64 = 8;
+/// Processes of the same user that may come after a watcher's start and take nothing from it, where
+/// a control group counts its own.
+pub const WATCH_PROCESSES_LATER: u64 = 4_096;
 /// Timers and queued signals of a watcher.
 pub const WATCH_SIGNALS_PENDING: u64 = 1_024;
 /// Between two looks at what a quiet watcher uses.
 pub const WATCH_LOOK_MS: u64 = 1_000;
+/// The same at most, where the kernel holds it to its memory and its processes.
+pub const WATCH_LOOK_IDLE_MS: u64 = 10_000;
 /// Between two looks while it grows or computes.
 pub const WATCH_LOOK_BUSY_MS: u64 = 100;
 /// Between two looks when there was too much memory at the first.
 pub const WATCH_LOOK_AGAIN_MS: u64 = 10;
 /// Looks in a row at which there must be too much memory.
 pub const WATCH_LOOKS_OVER: u32 = 3;
+/// Share of the processor of all of a watcher, next to 1,024 of a program that nobody bounds.
+pub const WATCH_CPU_SHARES: u64 = 256;
+/// The same next to 100.
+pub const WATCH_CPU_WEIGHT: u64 = 25;
+/// The longest file that says where a control group is.
+pub const WATCH_GROUP_BYTES_MAX: usize = 16 * 1024;
 /// A probe of the sandbox that takes longer has failed.
-pub const WATCH_PROBE_MS_MAX: u64 = 20_000;
+pub const WATCH_PROBE_MS_MAX: u64 = 30_000;
 /// The largest report of a sandbox's first process.
 pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
 
@@ -61,5 +72,5 @@ pub const GATE_LINGER_MS: u64 = 1_000;
 /// Connections that are being turned away at a time.
 pub const GATE_TURNED_AWAY_MAX: usize = 64;
 
-const _: () = assert!(WATCH_LOOK_BUSY_MS < WATCH_LOOK_MS);
+const _: () = assert!(WATCH_LOOK_BUSY_MS < WATCH_LOOK_MS && WATCH_LOOK_MS < WATCH_LOOK_IDLE_MS);
 const _: () = assert!(GATE_AGAIN_MS < GATE_AGAIN_MS_MAX && GATE_AGAIN_MS_MAX < GATE_AWAY_MS);

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::{ChannelError, DRAFT, EVENT_TYPE, FILE, Sent, Stop, Try};
+use super::calls::Calls;
+use super::{ChannelError, DRAFT, EVENT_TYPE, FILE, Posting, Sent, Stop, Try};
 use crate::core::limits::{
     POST_MS_MAX, SLACK_LOOK_BACK_MS, SLACK_LOOK_MESSAGES_MAX, SLACK_LOOK_MS_MAX,
     SLACK_LOOK_PAGES_MAX,
@@ -81,52 +82,9 @@ impl Try<'_> {
     }
 
     async fn look(&self, seen: &mut Seen) -> Result<(), Stop> {
-        let access = self.posting.keyring.access(self.thread.installation()).await;
-        let kept = access.map_err(|error| Stop::Over(error.for_post()))?.who;
-        let me = match &kept {
-            Some(who) => &Me::from(who),
-            None => self.posting.me.get_or_try_init(|| self.who_am_i()).await?,
-        };
-        let mut cursor = None;
-        for _page in 0..SLACK_LOOK_PAGES_MAX {
-            let body = json!({
-                "channel": self.thread.channel(),
-                "ts": self.thread.root(),
-                "oldest": self.oldest(),
-                "limit": SLACK_LOOK_MESSAGES_MAX,
-                "include_all_metadata": true,
-                "cursor": cursor,
-            });
-            let page = self.call(REPLIES, Rank::Quiet, &body).await?;
-            let messages = page.get("messages").and_then(Value::as_array);
-            let messages = messages.ok_or_else(|| unclear("it shows no messages"))?;
-            for message in messages.iter().filter(|message| me.wrote(message)) {
-                self.note(message, seen);
-            }
-            let next = page.pointer("/response_metadata/next_cursor").and_then(Value::as_str);
-            match next.filter(|next| !next.is_empty()) {
-                Some(next) => cursor = Some(next.to_owned()),
-                None if page.get("has_more").and_then(Value::as_bool) == Some(true) => {
-                    return Err(unclear("it does not say where it goes on"));
-                }
-                None => return Ok(()),
-            }
-        }
-        Err(unclear("it is too long"))
-    }
-
-    async fn who_am_i(&self) -> Result<Me, Stop> {
-        let answer = self.call("auth.test", Rank::Quiet, &json!({})).await?;
-        Me::of(&answer).ok_or_else(|| unclear("the bot cannot find out who it is"))
-    }
-
-    /// From when on an earlier try may have posted, in Slack's words.
-    fn oldest(&self) -> String {
-        let first_at = self.first_at.unwrap_or_else(|| {
-            let now = self.posting.clock.now();
-            Timestamp::from_ms(now.as_ms().saturating_sub(POST_MS_MAX))
-        });
-        format!("{}.000000", first_at.as_ms().saturating_sub(SLACK_LOOK_BACK_MS) / 1_000)
+        let oldest = oldest(self.posting, self.first_at);
+        let at = (self.thread.channel(), Some(self.thread.root()), oldest);
+        own(&self.calls(), REPLIES, at, |message| self.note(message, seen)).await
     }
 
     /// A stream says nothing beside its text until it is closed.
@@ -147,11 +105,7 @@ impl Try<'_> {
             }
             return;
         }
-        let metadata = message.get("metadata").filter(|metadata| {
-            metadata.get("event_type").and_then(Value::as_str) == Some(EVENT_TYPE)
-        });
-        let payload = metadata.and_then(|metadata| metadata.get("event_payload"));
-        let Some(payload) = payload else {
+        let Some(payload) = payload_of(message) else {
             if self.is_begun(message) {
                 seen.sent.insert(DRAFT.to_owned(), ts.to_owned());
             } else {
@@ -164,6 +118,67 @@ impl Try<'_> {
             seen.sent.insert(part.to_owned(), ts.to_owned());
         }
     }
+}
+
+/// Every message that the bot has written in a channel, or in a thread of it, from a time on.
+pub(super) async fn own(
+    calls: &Calls<'_>,
+    method: &'static str,
+    at: (&str, Option<&str>, String),
+    mut note: impl FnMut(&Value),
+) -> Result<(), Stop> {
+    let posting = calls.posting;
+    let access = posting.keyring.access(calls.at.0).await;
+    let kept = access.map_err(|error| Stop::Over(error.for_post()))?.who;
+    let me = match &kept {
+        Some(who) => &Me::from(who),
+        None => posting.me.get_or_try_init(|| who_am_i(calls)).await?,
+    };
+    let (channel, thread, oldest) = at;
+    let mut cursor = None;
+    for _page in 0..SLACK_LOOK_PAGES_MAX {
+        let body = json!({
+            "channel": channel,
+            "ts": thread,
+            "oldest": oldest,
+            "limit": SLACK_LOOK_MESSAGES_MAX,
+            "include_all_metadata": true,
+            "cursor": cursor,
+        });
+        let page = calls.call(method, Rank::Quiet, &body).await?;
+        let messages = page.get("messages").and_then(Value::as_array);
+        let messages = messages.ok_or_else(|| unclear("it shows no messages"))?;
+        messages.iter().filter(|message| me.wrote(message)).for_each(&mut note);
+        let next = page.pointer("/response_metadata/next_cursor").and_then(Value::as_str);
+        match next.filter(|next| !next.is_empty()) {
+            Some(next) => cursor = Some(next.to_owned()),
+            None if page.get("has_more").and_then(Value::as_bool) == Some(true) => {
+                return Err(unclear("it does not say where it goes on"));
+            }
+            None => return Ok(()),
+        }
+    }
+    Err(unclear("it is too long"))
+}
+
+async fn who_am_i(calls: &Calls<'_>) -> Result<Me, Stop> {
+    let answer = calls.call("auth.test", Rank::Quiet, &json!({})).await?;
+    Me::of(&answer).ok_or_else(|| unclear("the bot cannot find out who it is"))
+}
+
+/// From when on an earlier try may have posted, in Slack's words.
+pub(super) fn oldest(posting: &Posting, first_at: Option<Timestamp>) -> String {
+    let first_at = first_at.unwrap_or_else(|| {
+        Timestamp::from_ms(posting.clock.now().as_ms().saturating_sub(POST_MS_MAX))
+    });
+    format!("{}.000000", first_at.as_ms().saturating_sub(SLACK_LOOK_BACK_MS) / 1_000)
+}
+
+/// Of which post of the bot's a message says that it is.
+pub(super) fn payload_of(message: &Value) -> Option<&Value> {
+    let metadata = message.get("metadata")?;
+    let ours = metadata.get("event_type").and_then(Value::as_str) == Some(EVENT_TYPE);
+    metadata.get("event_payload").filter(|_| ours)
 }
 
 fn unclear(what: &str) -> Stop {

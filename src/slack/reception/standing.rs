@@ -12,7 +12,6 @@ use crate::core::time::Timestamp;
 use crate::slack::access::{NoAccess, id_of};
 use crate::slack::envelope::Envelope;
 use crate::slack::hear::{Lifecycle, Who, addressed, home_of};
-use crate::slack::place::Thread;
 use crate::slack::web::Web;
 
 /// What is known of the bot's place in Slack.
@@ -121,11 +120,10 @@ impl Reception {
     }
 
     /// What Slack is answered where nobody is spoken to any more.
-    pub(super) async fn closed(&self, thread: &Thread) -> Option<Reply> {
-        let error = self.reach.keyring.token(thread.installation()).await.err()?;
+    pub(super) async fn closed(&self, installation: &str) -> Option<Reply> {
+        let error = self.reach.keyring.token(installation).await.err()?;
         if self.doubts() {
-            let id = thread.installation();
-            tracing::warn!(slack.installation = id, %error, "not taken");
+            tracing::warn!(slack.installation = installation, %error, "not taken");
         }
         Some(self.reply_to(&error))
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::clone::{close_all_but, into_namespaces};
 use super::programs::Programs;
 use super::root::{self, WORK};
-use super::{INSIDE, Limits, NOBODY, Restraint, network, step};
+use super::{Group, INSIDE, Limits, NOBODY, Restraint, network, step};
 use crate::core::execution::Exit;
 use crate::core::limits::WATCH_REPORT_BYTES_MAX;
 use crate::watch::spawn::{self, OOM_SCORE, Script};
@@ -93,6 +93,7 @@ pub(super) fn start(
     script: Script<'_>,
     limits: Limits,
     networked: bool,
+    group: Option<&Group>,
     pipes: [OwnedFd; 2],
 ) -> io::Result<Boxed> {
     let programs = Programs::find(script.python, script.work)?;
@@ -105,7 +106,8 @@ pub(super) fn start(
     let setup = Setup { script, text, programs, limits, line, hatch, pipes };
     let (pid, process) =
         into_namespaces(move || first(setup)).map_err(step("make namespaces for it"))?;
-    let begun = give_users(pid).and_then(|()| ours.write_all(GO));
+    let entered = || group.map_or(Ok(()), |group| group.enter(pid.as_raw()));
+    let begun = give_users(pid).and_then(|()| entered()).and_then(|()| ours.write_all(GO));
     let number = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(ErrorKind::InvalidData)?;
     let boxed = Boxed { pid: number, process, line: ours, hatch: out };
     match begun {

@@ -12,10 +12,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{SysconfVar, sysconf};
 use serde::{Deserialize, Serialize};
 
+use super::Group;
 use crate::core::limits::{
     WATCH_ADDRESS_FACTOR, WATCH_CPU_SECONDS, WATCH_LOOK_AGAIN_MS, WATCH_LOOK_BUSY_MS,
-    WATCH_LOOK_MS, WATCH_LOOKS_OVER, WATCH_MEMORY_BYTES, WATCH_OPEN_FILES, WATCH_PROCESSES,
-    WATCH_PROCESSES_ABOVE, WATCH_SIGNALS_PENDING, WATCH_TMP_BYTES, WATCH_TMP_FILES,
+    WATCH_LOOK_IDLE_MS, WATCH_LOOK_MS, WATCH_LOOKS_OVER, WATCH_MEMORY_BYTES, WATCH_OPEN_FILES,
+    WATCH_PROCESSES, WATCH_PROCESSES_ABOVE, WATCH_SIGNALS_PENDING, WATCH_TMP_BYTES,
+    WATCH_TMP_FILES,
 };
 
 /// What a script may use.
@@ -83,6 +85,12 @@ impl Limits {
         }
     }
 
+    /// That its directory was full when a script ended, which need not be why it did.
+    pub(in crate::watch) fn words_of_full(&self) -> String {
+        let mib = self.tmp_bytes_max / (1024 * 1024);
+        format!("its directory was full at its end: {mib} MiB, {} files", self.files_max)
+    }
+
     /// In the script's own process, and so in all that it starts. `others` are processes of the
     /// same user that the system counts as well.
     pub(super) fn apply(&self, others: u64) -> io::Result<()> {
@@ -128,6 +136,10 @@ pub(in crate::watch) struct Watchdog {
     /// All processes below this one count.
     above: i32,
     due: u64,
+    /// What lay between the last two looks.
+    pause_ms: u64,
+    /// Holds it to its memory and its processes between them.
+    group: Option<Group>,
     last: Use,
     ran: Ran,
     /// Looks in a row at which there was too much memory.
@@ -137,8 +149,21 @@ pub(in crate::watch) struct Watchdog {
 impl Watchdog {
     /// Over the processes below `above`, from `now` on, in milliseconds of the monotonic clock.
     pub(in crate::watch) fn new(limits: Limits, above: i32, now: u64) -> Self {
-        let due = now.saturating_add(WATCH_LOOK_BUSY_MS);
-        Self { limits, above, due, last: Use::default(), ran: Ran::default(), over: 0 }
+        Self {
+            limits,
+            above,
+            due: now.saturating_add(WATCH_LOOK_BUSY_MS),
+            pause_ms: WATCH_LOOK_BUSY_MS,
+            group: None,
+            last: Use::default(),
+            ran: Ran::default(),
+            over: 0,
+        }
+    }
+
+    /// With the help of a group.
+    pub(in crate::watch) fn with(self, group: Option<Group>) -> Self {
+        Self { group, ..self }
     }
 
     /// When it wants to look.
@@ -152,13 +177,16 @@ impl Watchdog {
             return None;
         }
         let seen = seen(self.above, self.limits.memory_bytes_max, &mut self.ran);
-        self.weigh(now, seen)
+        // The kernel may have killed one of several, and the others would go on.
+        let short = self.group.as_ref().is_some_and(Group::was_short).then_some(Passed::Memory);
+        short.or_else(|| self.weigh(now, seen))
     }
 
     fn weigh(&mut self, now: u64, seen: Use) -> Option<Passed> {
         // Who only waits is left alone; who grows is not.
         let quiet = seen == self.last;
-        self.due = now + if quiet { WATCH_LOOK_MS } else { WATCH_LOOK_BUSY_MS };
+        self.pause_ms = if quiet { self.pause(seen.cpu_ms) } else { WATCH_LOOK_BUSY_MS };
+        self.due = now + self.pause_ms;
         self.last = seen;
         let passed = self.judge(seen);
         self.over = if passed == Some(Passed::Memory) { self.over + 1 } else { 0 };
@@ -169,6 +197,18 @@ impl Watchdog {
             return None;
         }
         passed
+    }
+
+    /// How long who is quiet is left alone.
+    fn pause(&self, cpu_ms: u64) -> u64 {
+        if self.group.is_none() {
+            return WATCH_LOOK_MS;
+        }
+        // Of what the group does not bound only processor time is left, and that takes time: with
+        // all processors at least so long.
+        let left_ms = (self.limits.cpu_seconds_max * 1_000).saturating_sub(cpu_ms) / processors();
+        let longer = (self.pause_ms * 2).clamp(WATCH_LOOK_MS, WATCH_LOOK_IDLE_MS);
+        longer.min(left_ms).max(WATCH_LOOK_BUSY_MS)
     }
 
     fn judge(&self, seen: Use) -> Option<Passed> {
@@ -182,6 +222,12 @@ impl Watchdog {
             None
         }
     }
+}
+
+/// Processors that a script may keep busy at the same time.
+fn processors() -> u64 {
+    let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    online.and_then(|count| u64::try_from(count).ok()).unwrap_or(1).max(1)
 }
 
 /// Processor time of each process by itself, as far as looks saw it: a parent that ignores the end
@@ -367,6 +413,33 @@ mod tests {
         assert_eq!(dog.weigh(110, usual), None);
         let looks = [(); WATCH_LOOKS_OVER as usize].map(|()| dog.weigh(210, much));
         assert_eq!(looks, [None, None, Some(Passed::Memory)]);
+    }
+
+    #[test]
+    fn who_is_held_by_a_group_and_quiet_is_left_alone_for_longer() {
+        let usual = Use { memory_bytes: 1, processes: 2, cpu_ms: 0 };
+        let pauses = |group: Option<Group>, limits: Limits| {
+            let mut dog = Watchdog::new(limits, 1, 0).with(group);
+            [(); 6].map(|()| {
+                let now = dog.due();
+                assert_eq!(dog.weigh(now, usual), None);
+                dog.due() - now
+            })
+        };
+        let limits = Limits::default();
+        assert_eq!(pauses(None, limits), [100, 1_000, 1_000, 1_000, 1_000, 1_000]);
+        let held = pauses(Some(Group::nowhere()), limits);
+        assert_eq!(held, [100, 1_000, 2_000, 4_000, 8_000, 10_000]);
+        // Never for longer than it takes to pass what only a look can hold it to.
+        let soon = Limits { cpu_seconds_max: 1, ..limits };
+        let most = (1_000 / processors()).max(WATCH_LOOK_BUSY_MS);
+        assert!(pauses(Some(Group::nowhere()), soon).into_iter().all(|pause| pause <= most));
+        // Who moves is looked at again at once.
+        let mut dog = Watchdog::new(limits, 1, 0).with(Some(Group::nowhere()));
+        dog.weigh(0, usual);
+        dog.weigh(100, usual);
+        assert_eq!(dog.weigh(1_100, Use { memory_bytes: 2, ..usual }), None);
+        assert_eq!(dog.due(), 1_100 + WATCH_LOOK_BUSY_MS);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Both have the filter, Landlock where the kernel has it, and limits. The script's text is read
 //! before there is a sandbox, which hides where it stood.
 
+mod cgroup;
 mod clone;
 mod filter;
 mod init;
@@ -26,6 +27,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::cgroup::Version;
+pub(super) use self::cgroup::{Group, clear};
 use self::filter::Filter;
 pub(super) use self::init::{Boxed, Report};
 use self::landlock::{Fence as Rules, Paths, Reach};
@@ -34,6 +37,7 @@ pub(super) use self::limits::{Passed, Watchdog};
 use self::programs::Programs;
 use super::spawn::Script;
 use super::spool::SCRIPT;
+use crate::core::limits::WATCH_PROCESSES_LATER;
 
 /// How a script is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +66,9 @@ pub(super) struct Fence {
     pub(super) tier: Tier,
     /// What it may use.
     pub(super) limits: Limits,
+    /// The kernel holds it to that by a control group; without one only the shim's looks do.
+    #[serde(default)]
+    pub(super) group: Option<Version>,
 }
 
 /// Who a script is where it has namespaces: the first user that a system gives to a person.
@@ -74,9 +81,10 @@ pub(super) fn start_boxed(
     script: Script<'_>,
     limits: Limits,
     networked: bool,
+    group: Option<&Group>,
     pipes: [OwnedFd; 2],
 ) -> io::Result<Boxed> {
-    init::start(script, limits, networked, pipes)
+    init::start(script, limits, networked, group, pipes)
 }
 
 /// What a script's own process does before it becomes Python, in either tier. It was made before,
@@ -92,6 +100,8 @@ pub(super) struct Restraint {
     others: u64,
     /// Whom to become first.
     user: Option<u32>,
+    /// The group that it enters, where it is not in one already.
+    group: Option<Group>,
 }
 
 impl Restraint {
@@ -101,9 +111,11 @@ impl Restraint {
         script: Script<'_>,
         limits: Limits,
         port: Option<u16>,
+        group: Option<&Group>,
     ) -> io::Result<Self> {
         let user = nix::unistd::geteuid().is_root().then_some(NOBODY);
         if let Some(user) = user {
+            Programs::open_to_all(script.python)?;
             for path in [script.work, &script.work.join(SCRIPT)] {
                 std::os::unix::fs::chown(path, Some(user), Some(user))?;
             }
@@ -119,7 +131,10 @@ impl Restraint {
         let rules = Rules::new(&paths, port.map_or(Reach::Nothing, Reach::Port))?;
         let others = limits::processes_of(user.unwrap_or(nix::unistd::geteuid().as_raw()));
         let networked = port.is_some();
-        Ok(Self { tier: Tier::Landlock, limits, networked, rules, others, user })
+        // A group counts its own alone, so others of the user that come later need take nothing.
+        let others = others + group.map_or(0, |_| WATCH_PROCESSES_LATER);
+        let group = group.cloned();
+        Ok(Self { tier: Tier::Landlock, limits, networked, rules, others, user, group })
     }
 
     /// For a script in namespaces, from inside of them.
@@ -132,7 +147,7 @@ impl Restraint {
         let rules = Rules::new(&paths, Reach::OwnNetwork)?;
         let tier = Tier::Namespaces;
         // The first process is one of them.
-        Ok(Self { tier, limits, networked: false, rules, others: 1, user: None })
+        Ok(Self { tier, limits, networked: false, rules, others: 1, user: None, group: None })
     }
 
     /// How the script is named to Python. Who it becomes may not be able to go the whole way to the
@@ -144,9 +159,11 @@ impl Restraint {
         }
     }
 
-    /// Becomes somebody who owns nothing, where that is needed. Before the process asks to die with
-    /// its parent, since the kernel forgets that with a change of user (prctl(2)).
+    /// Enters its group and becomes somebody who owns nothing, where that is needed. Before the
+    /// process asks to die with its parent, since the kernel forgets that with a change of user
+    /// (prctl(2)).
     pub(super) fn change_user(&self) -> io::Result<()> {
+        self.group.as_ref().map_or(Ok(()), |group| group.enter(0))?;
         let Some(user) = self.user else { return Ok(()) };
         let (uid, gid) = (nix::unistd::Uid::from_raw(user), nix::unistd::Gid::from_raw(user));
         nix::unistd::setgroups(&[])?;

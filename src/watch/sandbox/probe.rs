@@ -13,7 +13,7 @@ use rustix::process::{WaitOptions, waitpid};
 use serde::{Deserialize, Serialize};
 
 use super::init::Report;
-use super::{Fence, Limits, Restraint, Tier, network, start_boxed, step};
+use super::{Fence, Group, Limits, Restraint, Tier, Version, cgroup, network, start_boxed, step};
 use crate::core::execution::Exit;
 use crate::core::limits::WATCH_PROBE_MS_MAX;
 use crate::watch::spawn::{self, Script};
@@ -32,6 +32,8 @@ except PermissionError:
 /// What is run. It has to come through whole.
 const SCRIPT_OF_PROBE: &str = "print('inside')";
 const SAYS: &str = "inside\n";
+/// Says 1 where programs without a profile may not make namespaces: Ubuntu since 23.10.
+const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
 /// What is read of what it prints.
 const SAID_BYTES_MAX: u64 = 4 * 1024;
 
@@ -44,6 +46,15 @@ pub struct Finding {
     pub no_namespaces: Option<String>,
     /// Why Landlock and the filter alone do not do, where they do not.
     pub no_landlock: Option<String>,
+    /// `AppArmor` keeps programs without a profile from making namespaces.
+    #[serde(default)]
+    pub apparmor: bool,
+    /// What holds all processes of a script together, beside the looks of its shim.
+    #[serde(default)]
+    pub group: Option<Version>,
+    /// Why there is no such thing, where there is none.
+    #[serde(default)]
+    pub no_group: Option<String>,
     /// Why scripts can have no network in that tier, where they cannot.
     #[serde(default)]
     pub no_network: Option<String>,
@@ -71,14 +82,40 @@ impl Finding {
         ))
     }
 
+    /// What holds all processes of a script together, and why it is not more.
+    pub fn bounded(&self) -> String {
+        match (&self.group, &self.no_group) {
+            (Some(version), _) => {
+                format!("{} bound the memory of all its processes together", version.words())
+            }
+            (None, why) => format!(
+                "memory is only looked at, once a second, since there is no control group: {}",
+                why.as_deref().unwrap_or("it was not tried")
+            ),
+        }
+    }
+
+    /// How the kernel could be had to hold all processes of a script together.
+    pub fn cure_of_groups(&self) -> Option<&'static str> {
+        self.group.is_none().then_some(
+            "nothing has to be done; with systemd Delegate=yes and DelegateSubgroup=bot, in a \
+             container its own writable control groups, let the kernel see to it at once",
+        )
+    }
+
     /// How a better tier is had, as far as the reason tells.
     pub fn cure(&self) -> Option<&'static str> {
         match self.tier {
             Some(Tier::Namespaces) => None,
+            Some(Tier::Landlock) | None if self.apparmor => Some(
+                "let AppArmor allow this program to make namespaces: install \
+                 contrib/apparmor/dogwatch as /etc/apparmor.d/dogwatch, with the path of this \
+                 program in it, and run apparmor_parser -r /etc/apparmor.d/dogwatch",
+            ),
             Some(Tier::Landlock) | None => Some(
                 "let this user make namespaces: in Docker --security-opt seccomp=unconfined, in \
-                 Kubernetes seccompProfile Unconfined, on Ubuntu an AppArmor profile with \
-                 `userns,` for dogwatch, elsewhere sysctl user.max_user_namespaces above 0",
+                 Kubernetes seccompProfile Unconfined, on Ubuntu the AppArmor profile \
+                 contrib/apparmor/dogwatch, elsewhere sysctl user.max_user_namespaces above 0",
             ),
         }
     }
@@ -98,7 +135,8 @@ pub fn ask(program: &Path, python: &Path, limits: Limits, place: &Path) -> Findi
         tier: None,
         no_namespaces: Some(format!("the sandbox cannot be tried: {error}")),
         no_landlock: Some("so nothing is known of Landlock".to_owned()),
-        no_network: None,
+        no_group: Some("that cannot be tried either".to_owned()),
+        ..Finding::default()
     })
 }
 
@@ -114,10 +152,27 @@ pub fn run(python: &Path, limits: &str, place: &Path) -> u8 {
 
 fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
     let mut finding = Finding::default();
-    for (tier, why) in
-        [(Tier::Namespaces, &mut finding.no_namespaces), (Tier::Landlock, &mut finding.no_landlock)]
-    {
-        match tried(Fence { tier, limits }, python, place) {
+    match cgroup::tried(&limits) {
+        Ok(version) => finding.group = Some(version),
+        Err(error) => finding.no_group = Some(error.to_string()),
+    }
+    for tier in [Tier::Namespaces, Tier::Landlock] {
+        let fence = Fence { tier, limits, group: finding.group };
+        let mut ran = tried(fence, python, place);
+        if let (Err(error), Some(_)) = (&ran, finding.group) {
+            // It may be the group that does not work with the rest.
+            let without = tried(Fence { group: None, ..fence }, python, place);
+            if without.is_ok() {
+                finding.no_group = Some(error.to_string());
+                finding.group = None;
+                ran = without;
+            }
+        }
+        let why = match tier {
+            Tier::Namespaces => &mut finding.no_namespaces,
+            Tier::Landlock => &mut finding.no_landlock,
+        };
+        match ran {
             Ok(()) => {
                 finding.tier = Some(tier);
                 break;
@@ -125,10 +180,12 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
             Err(error) => *why = Some(format!("{}: {error}", tier.words())),
         }
     }
-    if finding.tier == Some(Tier::Landlock) {
-        let tried = tried_network(limits, python, place);
+    if let (Some(tier @ Tier::Landlock), group) = (finding.tier, finding.group) {
+        let tried = tried_network(Fence { tier, limits, group }, python, place);
         finding.no_network = tried.err().map(|error| error.to_string());
     }
+    let restricts = fs::read_to_string(APPARMOR).is_ok_and(|word| word.trim() == "1");
+    finding.apparmor = finding.no_namespaces.is_some() && restricts;
     finding
 }
 
@@ -145,13 +202,13 @@ fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
     ran(fence, python, place, (SCRIPT_OF_PROBE, None))
 }
 
-fn tried_network(limits: Limits, python: &Path, place: &Path) -> io::Result<()> {
+fn tried_network(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
     let [way, other] = [network::listen_at(0)?, network::listen_at(0)?];
     let [port, other] = [way.local_addr()?.port(), other.local_addr()?.port()];
     let script = SCRIPT_OF_NETWORK
         .replace("{port}", &port.to_string())
         .replace("{other}", &other.to_string());
-    ran(Fence { tier: Tier::Landlock, limits }, python, place, (&script, Some(port)))
+    ran(fence, python, place, (&script, Some(port)))
 }
 
 /// Runs this text, which may connect to this port, and which has to say that it is inside.
@@ -166,14 +223,20 @@ fn ran(
     let _none = fs::remove_dir_all(&path);
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
     let place = Place(path);
-    fs::write(place.0.join(SCRIPT), script)?;
+    fs::write(place.0.join(SCRIPT), script).map_err(step("write a script to try"))?;
+    let group = fence.group.map(|_| Group::begin(&place.0, "probe", &fence.limits));
+    let group = group.transpose()?;
     let script = Script { python, env: &[], work: &place.0 };
     let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (complained, err) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let exit = match fence.tier {
-        Tier::Namespaces => in_namespaces(script, fence.limits, [out, err]),
-        Tier::Landlock => in_place(script, fence.limits, port, [out, err]),
-    }?;
+        Tier::Namespaces => in_namespaces(script, fence.limits, group.as_ref(), [out, err]),
+        Tier::Landlock => in_place(script, (fence.limits, port), group.as_ref(), [out, err]),
+    };
+    if let Some(group) = group {
+        group.end();
+    }
+    let exit = exit?;
     let (said, complained) = (text(said), text(complained));
     if exit == Some(Exit::Code(0)) && said == SAYS {
         return Ok(());
@@ -184,8 +247,13 @@ fn ran(
 
 type Tried = io::Result<Option<Exit>>;
 
-fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tried {
-    let mut boxed = start_boxed(script, limits, false, pipes)?;
+fn in_namespaces(
+    script: Script<'_>,
+    limits: Limits,
+    group: Option<&Group>,
+    pipes: [OwnedFd; 2],
+) -> Tried {
+    let mut boxed = start_boxed(script, limits, false, group, pipes)?;
     waitpid(Some(boxed.pid), WaitOptions::empty())?;
     match boxed.report() {
         Some(Report::Ended { exit, .. }) => Ok(exit),
@@ -194,8 +262,13 @@ fn in_namespaces(script: Script<'_>, limits: Limits, pipes: [OwnedFd; 2]) -> Tri
     }
 }
 
-fn in_place(script: Script<'_>, limits: Limits, port: Option<u16>, pipes: [OwnedFd; 2]) -> Tried {
-    let restraint = Restraint::without_namespaces(script, limits, port)?;
+fn in_place(
+    script: Script<'_>,
+    (limits, port): (Limits, Option<u16>),
+    group: Option<&Group>,
+    pipes: [OwnedFd; 2],
+) -> Tried {
+    let restraint = Restraint::without_namespaces(script, limits, port, group)?;
     let status = spawn::script(script, Some(restraint), pipes).status()?;
     Ok(status.code().map(Exit::Code))
 }
@@ -205,4 +278,30 @@ fn text(pipe: OwnedFd) -> String {
     let mut text = String::new();
     let _what_is_there = File::from(pipe).take(SAID_BYTES_MAX).read_to_string(&mut text);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_apparmor_is_the_reason_its_profile_is_the_cure() {
+        let refused = Finding { tier: Some(Tier::Landlock), ..Finding::default() };
+        let cure = refused.cure().unwrap();
+        assert!(cure.contains("seccomp=unconfined"), "{cure}");
+        let by_apparmor = Finding { apparmor: true, ..refused };
+        let cure = by_apparmor.cure().unwrap();
+        assert!(cure.contains("contrib/apparmor/dogwatch") && !cure.contains("Docker"), "{cure}");
+        let well = Finding { tier: Some(Tier::Namespaces), ..by_apparmor };
+        assert_eq!(well.cure(), None);
+    }
+
+    #[test]
+    fn what_bounds_memory_is_always_said() {
+        let held = Finding { group: Some(Version::V2), ..Finding::default() };
+        assert!(held.bounded().contains("v2") && held.cure_of_groups().is_none());
+        let why = Some("read-only".to_owned());
+        let alone = Finding { no_group: why, ..Finding::default() };
+        assert!(alone.bounded().contains("read-only") && alone.cure_of_groups().is_some());
+    }
 }

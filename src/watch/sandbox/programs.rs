@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where a system keeps its programs and libraries. Some of these are links into the first.
@@ -61,6 +62,26 @@ impl Programs {
         Ok(Self(all))
     }
 
+    /// Can nobody in particular run this interpreter? Root's script becomes such a one before it is
+    /// Python, so a Python in a closed home would only fail with "permission denied".
+    pub(super) fn open_to_all(python: &Path) -> io::Result<()> {
+        for path in [python.to_owned(), fs::canonicalize(python)?] {
+            for part in path.ancestors() {
+                if part.metadata()?.mode() & 0o001 == 0 {
+                    let what = format!(
+                        "root's scripts run as nobody, who may not go through {} to {}; let \
+                         `python` of [watch] name one that every user can run, such as \
+                         /usr/bin/python3, or run dogwatch as the user to whom it belongs",
+                        part.display(),
+                        python.display()
+                    );
+                    return Err(io::Error::other(what));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// All paths, the system's first.
     pub(super) fn all(&self) -> &[PathBuf] {
         &self.0
@@ -69,6 +90,8 @@ impl Programs {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -91,6 +114,17 @@ mod tests {
         let found = Programs::find(&python, Path::new("/tmp")).unwrap();
         let own: Vec<_> = found.all().iter().filter(|path| path.starts_with(dir.path())).collect();
         assert_eq!(own, [&dir.path().join("bin"), &dir.path().join("pyvenv.cfg")]);
+    }
+
+    #[test]
+    fn a_python_in_a_closed_directory_is_named_with_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let python = dir.path().join("python");
+        std::os::unix::fs::symlink("/usr/bin/python3", &python).unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let refused = Programs::open_to_all(&python).unwrap_err().to_string();
+        assert!(refused.contains(&format!("through {} to", dir.path().display())), "{refused}");
+        Programs::open_to_all(Path::new("/usr/bin/python3")).unwrap();
     }
 
     #[test]

@@ -70,6 +70,8 @@ pub(super) fn enter(sources: &[Source], bytes: u64, files: u64) -> io::Result<()
     fs::write(etc.join("group"), format!("watcher:x:{INSIDE}:\n"))?;
     fs::write(etc.join("hosts"), "127.0.0.1 localhost\n")?;
     work(bytes, files).map_err(step("mount its directory"))?;
+    // Semaphores between processes are files there (sem_overview(7)): so they count as its own.
+    symlink(WORK, "dev/shm").map_err(step("give it a place for semaphores"))?;
     fs::create_dir(OLD)?;
     pivot_root(".", OLD).map_err(step("change the root"))?;
     std::env::set_current_dir("/")?;

@@ -84,7 +84,7 @@ fn attend(dir: &Path) -> Result<(), ShimError> {
     failpoint!("shim.ready");
     let buffer = vec![0; READ_BYTES];
     // The lock is free when this process is gone.
-    Supervisor { spec, lock, out, err, ctl, gate: None, signals, buffer }.run()
+    Supervisor { spec, lock, out, err, ctl, gate: None, signals, group: None, buffer }.run()
 }
 
 /// The lock comes as stdin, already taken. It is free again when this process is gone.

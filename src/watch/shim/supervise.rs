@@ -25,12 +25,17 @@ use crate::core::limits::{DRAIN_IDLE_MS, DRAIN_MS, LEFTOVERS_MS_MAX};
 use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
-use crate::watch::sandbox::{self, Fence, Passed, Restraint, Tier, Watchdog};
+use crate::watch::ring;
+use crate::watch::sandbox::{self, Fence, Group, Passed, Restraint, Tier, Watchdog};
 use crate::watch::spawn::{self, OOM_SCORE, Script};
 use crate::watch::spec::Spec;
+use crate::watch::spool::ERR;
 
 /// Between two looks for leftovers that do not die at once.
 const LEFTOVERS_POLL_MS: u64 = 20;
+
+/// How programs say that there is no room (strerror(3)).
+const NO_ROOM: &[u8] = b"No space left on device";
 
 /// Everything a shim holds.
 pub(super) struct Supervisor {
@@ -43,6 +48,8 @@ pub(super) struct Supervisor {
     /// The script's way out, while there is a script that has one.
     pub(super) gate: Option<Gate>,
     pub(super) signals: SignalFd,
+    /// What holds all processes of the script together, once it is made.
+    pub(super) group: Option<Group>,
     /// Where pipes are read into.
     pub(super) buffer: Vec<u8>,
 }
@@ -68,6 +75,13 @@ impl Happened {
         let shutdown = self.shutdown.then_some(Why::Shutdown);
         orders.chain(shutdown).chain(self.removed.then_some(Why::Removed))
     }
+}
+
+/// Did the last that a script wrote to stderr say that there was no room?
+fn complained_of_room() -> bool {
+    let Ok(kept) = ring::read(Path::new(ERR)) else { return false };
+    let last = if kept.tail.is_empty() { kept.head } else { kept.tail };
+    last.windows(NO_ROOM.len()).any(|part| part == NO_ROOM)
 }
 
 impl Supervisor {
@@ -112,7 +126,10 @@ impl Supervisor {
         failpoint!("script.before");
         let leader = match self.start() {
             Ok(leader) => leader,
-            Err(e) => return self.never_ran(&e.to_string()),
+            Err(e) => {
+                self.group.take().map(|group| group.end());
+                return self.never_ran(&e.to_string());
+            }
         };
         failpoint!("script.after");
         self.attend(&leader, &mut course);
@@ -125,12 +142,14 @@ impl Supervisor {
         failpoint!("script.ended");
         let (swept, left) = self.sweep();
         self.drain();
+        let short = self.group.as_ref().is_some_and(Group::was_short);
+        let swept = swept + self.group.take().map_or(0, |group| group.end());
         if let Some(trouble) = &end.trouble {
             return self.never_ran(trouble);
         }
         let (status, reason) = course.verdict(end.exit);
         let stuck = (left > 0).then(|| format!("{left} of its processes could not be killed"));
-        let limit = self.met(&course, &end).filter(|_| status != Status::Completed);
+        let limit = self.met(&course, &end, short).filter(|_| status != Status::Completed);
         let mut record = ExitRecord::bare(status, "", wall_ms());
         record.exit = end.exit;
         record.reason = stuck.or(limit).or(reason);
@@ -145,14 +164,17 @@ impl Supervisor {
     }
 
     /// The limit that a script met, in words.
-    fn met(&self, course: &Course, end: &End) -> Option<String> {
+    fn met(&self, course: &Course, end: &End, short: bool) -> Option<String> {
         let limits = self.spec.fence?.limits;
         let by_system = match end.exit {
             Some(Exit::Signal(signal)) if signal == Signal::SIGXCPU as i32 => Some(Passed::Cpu),
             Some(Exit::Signal(_) | Exit::Code(_)) | None => None,
         };
-        let full = end.full.then_some(Passed::Disk);
-        course.passed().or(by_system).or(full).map(|passed| limits.words(passed))
+        let by_system = short.then_some(Passed::Memory).or(by_system);
+        // Only what it complained of itself was the cause.
+        let cause = (end.full && complained_of_room()).then_some(Passed::Disk);
+        let met = course.passed().or(by_system).or(cause).map(|passed| limits.words(passed));
+        met.or_else(|| end.full.then(|| limits.words_of_full()))
     }
 
     fn start(&mut self) -> io::Result<Leader> {
@@ -165,15 +187,18 @@ impl Supervisor {
         let mut env = self.spec.env.clone();
         env.extend(gate.iter().flat_map(Gate::environment));
         let script = Script { env: &env, ..self.spec.script() };
+        self.group = self.make_group()?;
+        let group = self.group.as_ref();
         let leader = match self.spec.fence {
             None => start_here(script, None, pipes)?,
-            Some(Fence { tier: Tier::Landlock, limits }) => {
+            Some(Fence { tier: Tier::Landlock, limits, .. }) => {
                 let port = gate.as_ref().and_then(Gate::port);
-                let restraint = Restraint::without_namespaces(script, limits, port)?;
+                let restraint = Restraint::without_namespaces(script, limits, port, group)?;
                 start_here(script, Some(restraint), pipes)?
             }
-            Some(Fence { tier: Tier::Namespaces, limits }) => {
-                let mut first = sandbox::start_boxed(script, limits, gate.is_some(), pipes)?;
+            Some(Fence { tier: Tier::Namespaces, limits, .. }) => {
+                let out = gate.is_some();
+                let mut first = sandbox::start_boxed(script, limits, out, group, pipes)?;
                 if let Some(gate) = &mut gate {
                     gate.expect(first.hatch.take());
                 }
@@ -199,6 +224,13 @@ impl Supervisor {
         }
     }
 
+    /// Where it was found to work it is never left out: then the script does not start.
+    fn make_group(&self) -> io::Result<Option<Group>> {
+        let Some(Fence { limits, group: Some(_), .. }) = self.spec.fence else { return Ok(None) };
+        let name = self.spec.work.file_name().unwrap_or_default().to_string_lossy();
+        Group::begin(Path::new("."), &name, &limits).map(Some)
+    }
+
     /// Who looks at what the script uses, where it is held to anything.
     fn watchdog(&self, leader: &Leader) -> Option<Watchdog> {
         let fence = self.spec.fence?;
@@ -206,7 +238,8 @@ impl Supervisor {
             Leader::First(first) => first.pid,
             Leader::Script(_) => rustix::process::getpid(),
         };
-        Some(Watchdog::new(fence.limits, above.as_raw_nonzero().get(), monotonic_ms()))
+        let dog = Watchdog::new(fence.limits, above.as_raw_nonzero().get(), monotonic_ms());
+        Some(dog.with(self.group.clone()))
     }
 
     /// Until the leader has ended.

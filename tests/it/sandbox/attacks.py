@@ -64,7 +64,9 @@ attack("its own exit record, drafted")(lambda: write(entry + "/exit.tmp"))
 attack("its own lock, removed")(lambda: os.unlink(entry + "/lock"))
 attack("its own output, read")(lambda: read(entry + "/out"))
 attack("its own output, replaced")(lambda: os.symlink("/etc/passwd", entry + "/err"))
-for place in ("/usr/x", "/etc/x", "/dev/shm/x", "/var/tmp/x", "/x", "/dev/x", SPOOL + "/x"):
+# With namespaces the third is a name of its own directory.
+shm = "/dev/shm/../x" if TIER == "Namespaces" else "/dev/shm/x"
+for place in ("/usr/x", "/etc/x", shm, "/var/tmp/x", "/x", "/dev/x", SPOOL + "/x"):
     attack("write " + place.replace(SPOOL, "SPOOL"))(lambda: write(place))
 
 

@@ -77,6 +77,16 @@ with tempfile.NamedTemporaryFile('w+') as file:
     print(file.read(), os.getpid(), os.getuid(), os.uname().nodename, os.path.exists('/proc'))";
         let outcome = exit(script).await;
         assert_eq!(outcome.stdout.head, "kept 2 1000 watcher False\n", "{outcome:?}");
+        let script = "import multiprocessing, os
+def double(n): return 2 * n
+with multiprocessing.Pool(2) as pool:
+    print(pool.map(double, range(4)))
+open('/dev/shm/x', 'w').close()
+print(os.listdir('/work'))";
+        let outcome = exit(script).await;
+        assert_eq!(outcome.stdout.head.lines().next(), Some("[0, 2, 4, 6]"), "{outcome:?}");
+        // What is written there counts as its own.
+        assert!(outcome.stdout.head.contains("'x'"), "{outcome:?}");
     }
 }
 
@@ -251,6 +261,34 @@ fn b57_b60_b63_an_ordinary_users_sandboxed_life_is_told_as_it_is_without_namespa
 /// A Python that no sandbox can show: there is no tier then, on any machine.
 fn unholdable(dir: &std::path::Path) -> Settings {
     Settings { python: "/no/such/python3".into(), ..sandboxed(dir) }
+}
+
+/// A Python in a directory that only its owner may enter.
+fn behind_a_door(dir: &std::path::Path) -> Settings {
+    let bin = dir.join("home/bin");
+    if !bin.exists() {
+        fs::create_dir_all(&bin).unwrap();
+        std::os::unix::fs::symlink("/usr/bin/python3", bin.join("python3")).unwrap();
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        fs::set_permissions(dir.join("home"), closed).unwrap();
+    }
+    Settings { python: bin.join("python3"), ..sandboxed(dir) }
+}
+
+#[test]
+fn a_python_where_nobody_may_go_is_told_so_without_namespaces() {
+    within(Where::Contained, async |tier| {
+        let bench = Bench::with(behind_a_door);
+        let found = bench.watch().sandbox().unwrap();
+        // Who is not root stays who it is, and may go there.
+        if nix::unistd::geteuid().is_root() {
+            let why = found.no_landlock.as_deref().unwrap();
+            assert!(why.contains("nobody, who may not go through"), "{why}");
+            assert!(why.contains("python` of [watch]"), "{why}");
+        } else {
+            assert_eq!(found.tier, Some(tier));
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

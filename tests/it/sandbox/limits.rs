@@ -178,6 +178,18 @@ for n in range(9):
     with open(f'f{n}', 'wb') as file: file.write(b'x' * (1 << 20))";
             let outcome = greedy(tier, script).await;
             assert_eq!(outcome.reason.as_deref(), Some(full), "{outcome:?}");
+            // Who fails for a reason of its own beside a full directory is not told that one.
+            let script = "
+import sys
+try:
+    for n in range(9):
+        with open(f'f{n}', 'wb') as file: file.write(b'x' * (1 << 20))
+except OSError: pass
+sys.exit('the deploy is red')";
+            let outcome = greedy(tier, script).await;
+            let remark = "its directory was full at its end: 4 MiB, 64 files";
+            assert_eq!(outcome.reason.as_deref(), Some(remark), "{outcome:?}");
+            assert_eq!(outcome.stderr.head, "the deploy is red\n");
         }
         Tier::Landlock => assert!(outcome.stderr.head.contains("PermissionError"), "{outcome:?}"),
     }

@@ -124,34 +124,110 @@ fn refusals() -> [BpfProgram; 2] {
 }
 
 /// Runs the ignored test `name` as an ordinary user; where this already is one it runs here.
-#[expect(clippy::disallowed_methods, reason = "another user is another process")]
 pub(super) fn as_user(name: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // What is built here may stand where that user cannot go.
-    let test = dir.path().join("test");
-    let copies = [
-        (std::env::current_exe().unwrap(), test.clone()),
-        (PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")), dir.path().join("dogwatch")),
-    ];
-    for (from, to) in copies {
-        if fs::hard_link(&from, &to).is_err() {
-            fs::copy(&from, &to).unwrap();
+    Again { test: name, env: vec![], user: Some(USER), disk_kib: None }.run();
+}
+
+/// An ignored test, run in a process of its own.
+pub(super) struct Again<'a> {
+    pub(super) test: &'a str,
+    pub(super) env: Vec<(&'static str, String)>,
+    /// As this ordinary user; where this already is one nothing changes.
+    pub(super) user: Option<u32>,
+    /// With a small disk at [`disk`].
+    pub(super) disk_kib: Option<u64>,
+}
+
+/// Mounts a disk that nobody else sees, does what the test asks for there, and runs it.
+const LANDLORD: &str = r#"
+place=$0
+mount -t tmpfs -o "size=$1k,mode=777" disk "$place/disk" || exit 1
+shift
+mkfifo -m 666 "$place/ask" "$place/done" || exit 1
+while read -r word <"$place/ask"; do
+    case $word in
+    ro) mount -o bind,ro "$place/disk/spool" "$place/disk/spool" ;;
+    rw) umount "$place/disk/spool" ;;
+    esac
+    echo "$?" >"$place/done"
+done </dev/null >/dev/null 2>&1 &
+"$@"
+code=$?
+kill "$!"
+exit "$code"
+"#;
+
+/// The small disk of a test that was started with one.
+pub(super) fn disk() -> PathBuf {
+    place().expect("a place").join("disk")
+}
+
+/// Makes the spool on that disk read-only (`ro`) or takes that back (`rw`).
+pub(super) fn ask_landlord(word: &str) {
+    let place = place().expect("a place");
+    fs::write(place.join("ask"), format!("{word}\n")).unwrap();
+    assert_eq!(fs::read_to_string(place.join("done")).unwrap(), "0\n", "{word}");
+}
+
+impl Again<'_> {
+    #[expect(clippy::disallowed_methods, reason = "another user is another process")]
+    pub(super) fn run(self) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // What is built here may stand where that user cannot go.
+        let test = dir.path().join("test");
+        let copies = [
+            (std::env::current_exe().unwrap(), test.clone()),
+            (PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")), dir.path().join("dogwatch")),
+        ];
+        for (from, to) in copies {
+            if fs::hard_link(&from, &to).is_err() {
+                fs::copy(&from, &to).unwrap();
+            }
         }
+        let words = self.words(dir.path(), &test);
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env(PLACE, dir.path()).envs(self.env).current_dir("/");
+        if let Some(user) = self.user
+            && self.disk_kib.is_none()
+            && geteuid().is_root()
+        {
+            command.uid(user).gid(user);
+        }
+        let ran = command.output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(ran.status.success(), "{told}\n{complained}");
+        // An `--exact` that names nothing runs nothing, and is well.
+        assert!(told.contains("1 passed"), "{told}\n{complained}");
+        let _shown = std::io::stdout().write_all(told.as_bytes());
     }
-    let mut command = Command::new(&test);
-    command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.env(PLACE, dir.path()).current_dir("/");
-    if geteuid().is_root() {
-        command.uid(USER).gid(USER);
+
+    fn words(&self, dir: &Path, test: &Path) -> Vec<String> {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let (dir, test) = (dir.to_str().unwrap(), test.to_str().unwrap());
+        let flags = ["--exact", "--ignored", "--nocapture", "--test-threads=1"];
+        let mut words: Vec<String> = vec![];
+        if let Some(kib) = self.disk_kib {
+            fs::create_dir(format!("{dir}/disk")).unwrap();
+            let kib = kib.to_string();
+            let user = self.user.unwrap_or(USER).to_string();
+            let (mine, become_user): (&[&str], Vec<String>) = if !geteuid().is_root() {
+                let to = [format!("--map-user={user}"), format!("--map-group={user}")];
+                (&["-r"], owned(&["unshare", "-U", &to[0], &to[1]]))
+            } else if self.user.is_some() {
+                (&[], owned(&["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]))
+            } else {
+                (&[], vec![])
+            };
+            words.extend(owned(&[&["unshare", "-m"], mine].concat()));
+            words.extend(owned(&["sh", "-c", LANDLORD, dir, &kib]));
+            words.extend(become_user);
+        }
+        words.extend(owned(&[test, self.test]));
+        words.extend(owned(&flags));
+        words
     }
-    let ran = command.output().unwrap();
-    let told = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let complained = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(ran.status.success(), "{told}\n{complained}");
-    // An `--exact` that names nothing runs nothing, and is well.
-    assert!(told.contains("1 passed"), "{told}\n{complained}");
-    let _shown = std::io::stdout().write_all(told.as_bytes());
 }
 
 /// What lies around for an attack to find.

@@ -26,7 +26,8 @@ async fn a_bot_that_may_do_all_it_needs_is_well() {
     slack.scopes_are(&all_scopes());
     let findings = looked_at(&slack).await;
     assert!(findings.iter().all(|finding| finding.ok), "{findings:#?}");
-    assert_eq!(findings.len(), 3);
+    assert_eq!(findings.len(), 4);
+    assert!(findings[3].what.contains("app_home_opened"), "{findings:#?}");
     assert_eq!(findings[0].what, "the bot is U0BOT in T1");
 }
 
@@ -54,7 +55,9 @@ fn the_manifest_asks_for_just_these_scopes() {
     let asked: Vec<&str> =
         scopes.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
     assert_eq!(asked, SCOPES.map(|(scope, _)| scope));
-    for event in ["app_mention", "message.channels", "message.groups", "message.im"] {
+    let heard = ["app_home_opened", "app_mention", "message.channels", "message.groups"];
+    for event in heard.into_iter().chain(["message.im"]) {
         assert!(manifest.contains(&format!("- {event}\n")), "{event}");
     }
+    assert!(manifest.contains("home_tab_enabled: true"));
 }

@@ -18,8 +18,13 @@ const OAUTH: &str =
 
 /// A bot whose tokens come from whoever installs the app.
 async fn town(store: &str) -> Town {
+    installing(&[], store).await
+}
+
+/// Likewise, whose scripts wait for these pipes.
+pub(super) async fn installing(pipes: &[&str], store: &str) -> Town {
     let slack = FakeSlack::start().await;
-    let place = home(&slack, &[], BY_REQUESTS, &format!("{OAUTH}{store}"));
+    let place = home(&slack, pipes, BY_REQUESTS, &format!("{OAUTH}{store}"));
     let config = std::fs::read_to_string(place.path("dogwatch.toml")).unwrap();
     let config = config.replace("bot_token = { file = \"bot-token\" }\n", "");
     place.write("dogwatch.toml", &config);
@@ -55,7 +60,7 @@ fn is_guarded(answer: &Answer) {
     assert_eq!(answer.header("referrer-policy"), Some("no-referrer"), "{answer:?}");
 }
 
-fn install(town: &Town, bot: &Service, place: &Value) -> Answer {
+pub(super) fn install(town: &Town, bot: &Service, place: &Value) -> Answer {
     let (page, cookie) = begin(bot);
     let query = town.slack.allows(&page, place);
     let answer = end(bot, &query, &cookie);
@@ -64,7 +69,7 @@ fn install(town: &Town, bot: &Service, place: &Value) -> Answer {
 }
 
 /// A mention, as Slack tells an installation of it.
-fn says(town: &mut Town, place: &Value, text: &str) -> Value {
+pub(super) fn says_there(town: &mut Town, place: &Value, text: &str) -> Value {
     let mut event = town.says(None, text);
     let (team, enterprise) = (&place["team"]["id"], &place["enterprise"]["id"]);
     event["team_id"] = team.clone();
@@ -77,7 +82,7 @@ fn says(town: &mut Town, place: &Value, text: &str) -> Value {
 
 /// Says something there and waits for the answer; which token posted it.
 async fn answered(town: &mut Town, bot: &Service, place: &Value, text: &str) -> String {
-    let event = says(town, place, &format!("<@U0BOT> {text}"));
+    let event = says_there(town, place, &format!("<@U0BOT> {text}"));
     let root = ts(&event);
     deliver(bot, &event).await;
     let heard = format!("heard {text}");
@@ -134,7 +139,7 @@ async fn slack_32_each_installation_is_answered_with_its_own_token() {
         assert_eq!(town.slack.place_of(&token), id);
     }
     // Nobody knows this one: it is acknowledged, or Slack would send it for ever.
-    let stranger = says(&mut town, &team("T9"), "<@U0BOT> hello");
+    let stranger = says_there(&mut town, &team("T9"), "<@U0BOT> hello");
     deliver(&bot, &stranger).await;
     // One of them goes; the others go on, and it can come back.
     town.slack.removes("T1");
@@ -143,7 +148,7 @@ async fn slack_32_each_installation_is_answered_with_its_own_token() {
         deliver(&bot, &news).await;
     }
     ready_is(&bot, 200, "installed in 2 places").await;
-    let late = says(&mut town, &places[0], "<@U0BOT> anybody?");
+    let late = says_there(&mut town, &places[0], "<@U0BOT> anybody?");
     deliver(&bot, &late).await;
     answered(&mut town, &bot, &places[1], "still here").await;
     let page = install(&town, &bot, &places[0]);
@@ -271,7 +276,7 @@ async fn two_replicas_change_each_token_once_and_either_ends_what_the_other_bega
     town.slack.removes("T1");
     let news = end_of(&mut town, "T1", "app_uninstalled");
     deliver(&one, &news).await;
-    let late = says(&mut town, &team("T1"), "<@U0BOT> anybody?");
+    let late = says_there(&mut town, &team("T1"), "<@U0BOT> anybody?");
     deliver(&other, &late).await;
     assert!(town.slack.thread("C1", &ts(&late)).is_empty());
     assert_eq!((one.end().0, other.end().0), (Some(0), Some(0)));

@@ -17,16 +17,21 @@ fn is_whole(message: &Message) -> bool {
     message.stream != Stream::Open && (text.ends_with("anew") || text.ends_with("end"))
 }
 
+/// The bot asks this model, and shows its answers so.
+fn asks(town: &Town, llm: &FakeLlm, streaming: &str) {
+    let config = std::fs::read_to_string(town.place.path("dogwatch.toml")).unwrap();
+    let model = format!("kind = \"openai\"\nmodel = \"test\"\nbase_url = \"{}\"", llm.base_url());
+    let config = config.replace("kind = \"scripted\"\nplaybook = \"playbook.toml\"", &model);
+    let config =
+        config.replace(BY_REQUESTS, &format!("{BY_REQUESTS}streaming = \"{streaming}\"\n"));
+    town.place.write("dogwatch.toml", &config);
+}
+
 async fn killed_at(streaming: Streaming, method: &str, nth: usize, fault: Fault) {
     let what = format!("{method} {nth} {fault:?}");
     let llm = FakeLlm::start().await;
     let mut town = Town::new(&[]).await;
-    let config = std::fs::read_to_string(town.place.path("dogwatch.toml")).unwrap();
-    let model = format!("kind = \"openai\"\nmodel = \"test\"\nbase_url = \"{}\"", llm.base_url());
-    let config = config.replace("kind = \"scripted\"\nplaybook = \"playbook.toml\"", &model);
-    let mode = if streaming == Streaming::Edit { "edit" } else { "auto" };
-    let config = config.replace(BY_REQUESTS, &format!("{BY_REQUESTS}streaming = \"{mode}\"\n"));
-    town.place.write("dogwatch.toml", &config);
+    asks(&town, &llm, if streaming == Streaming::Edit { "edit" } else { "auto" });
     let open = CancellationToken::new();
     open.cancel();
     for _ in 1..nth {
@@ -87,4 +92,27 @@ async fn b91_a_kill_at_any_call_of_a_draft_leaves_one_message_with_the_whole_ans
             killed_at(Streaming::Edit, method, nth, fault).await;
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_that_is_locked_while_an_answer_streams_is_said_in_the_log() {
+    let llm = FakeLlm::start().await;
+    let mut town = Town::new(&[]).await;
+    asks(&town, &llm, "auto");
+    let (gate, end) = (Gate::default(), Gate::default());
+    let reply = Reply::stream().data(&chunk::text(&lines("one"))).hold(&gate);
+    let reply = reply.data(&chunk::text(&lines("two"))).hold(&end).data(&chunk::finish("stop"));
+    llm.will(reply.data(&chunk::usage(10, 5)).done());
+    let mut bot = town.bot();
+    let asked: Value = town.says(None, "<@U0BOT> tell me");
+    let root = ts(&asked);
+    deliver(&bot, &asked).await;
+    let shows = |all: &[Message]| all.iter().any(|one| reads(one).contains("**one**"));
+    patiently(town.slack.until("C1", &root, shows)).await;
+    town.slack.always(APPEND, Fault::Refuse("restricted_action_thread_locked"));
+    gate.open();
+    let said = tokio::task::block_in_place(|| bot.hear("nothing more can be shown there"));
+    assert_eq!(said["slack.thread"], root.as_str(), "{said}");
+    end.open();
+    assert_eq!(bot.end().0, Some(0));
 }

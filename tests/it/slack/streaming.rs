@@ -27,7 +27,7 @@ pub(super) const APPEND: &str = "chat.appendStream";
 pub(super) const STOP: &str = "chat.stopStream";
 pub(super) const POST: &str = "chat.postMessage";
 pub(super) const UPDATE: &str = "chat.update";
-const DELETE: &str = "chat.delete";
+pub(super) const DELETE: &str = "chat.delete";
 
 /// Times as fast as clocks go: a second between calls is long.
 const SPEED: u64 = 4;

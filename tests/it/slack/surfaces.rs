@@ -7,7 +7,7 @@ use dogwatch::core::execution::Scope;
 use dogwatch::core::id::{BootId, DedupeKey, ExecutionId, Principal, SessionId, StopId, TurnNo};
 use dogwatch::core::ledger::row::Surface;
 use dogwatch::core::ledger::session::Placed;
-use dogwatch::core::limits::{SLACK_STREAM_LEFT_MS, SLACK_STREAM_MS};
+use dogwatch::core::limits::{SLACK_STREAM_LEFT_MS, SLACK_STREAM_MS, SLACK_STREAM_RETRY_MS};
 use dogwatch::ports::{
     Channel, Clock, Command, Desk, DeskError, Done, Glance, Post, Progress, SessionView, Shown,
 };
@@ -18,11 +18,12 @@ use pretty_assertions::assert_eq;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::streaming::{POST, START, STOP, Talk, UPDATE, held, lines};
+use super::streaming::{DELETE, POST, START, STOP, Talk, UPDATE, held, lines};
 use super::{Stand, address, patiently, session};
 use crate::support::fake_llm::{Gate, Reply};
 use crate::support::fake_slack::streams::reads;
 use crate::support::fake_slack::{Fault, Message, Stream};
+use crate::support::manual_clock::ManualClock;
 
 async fn stop(talk: &Talk) {
     let stop = Command::Stop { scope: Scope::Turn, stop: StopId::new("s").unwrap(), said_at: None };
@@ -196,8 +197,43 @@ async fn an_answer_that_waits_for_its_last_call_and_the_next_one_stay_apart() {
 /// A desk of a node whose word of where its surface is comes late.
 struct Late {
     begun: watch::Sender<Option<Shown>>,
-    known: watch::Sender<bool>,
-    written: CancellationToken,
+    /// How often it was told where.
+    told: watch::Sender<usize>,
+    /// What it says then, once it says anything.
+    says: watch::Sender<Option<Placed>>,
+}
+
+impl Late {
+    fn new(says: Option<Placed>) -> Arc<Self> {
+        let (begun, told) = (watch::Sender::new(None), watch::Sender::new(0));
+        Arc::new(Self { begun, told, says: watch::Sender::new(says) })
+    }
+
+    /// What was written before Slack was asked, once Slack has answered.
+    async fn surface(&self, clock: &ManualClock) -> Surface {
+        patiently(self.told.subscribe().wait_for(|times| *times > 0)).await.unwrap();
+        let shown = self.begun.borrow().clone().unwrap();
+        Surface {
+            boot: BootId::new("boot-1").unwrap(),
+            form: shown.form,
+            mark: shown.mark,
+            opened_at: clock.now(),
+            at: None,
+        }
+    }
+
+    /// It was told that it is late, and waits for the time to ask again, in one of the sleeps that
+    /// were begun after so many. Answers how many there are now.
+    async fn waits(clock: &ManualClock, after: usize) -> usize {
+        let mut begun = after;
+        loop {
+            let sleeps = patiently(clock.sleeps(begun)).await;
+            if sleeps.iter().skip(after).any(|ms| *ms == SLACK_STREAM_RETRY_MS) {
+                return sleeps.len();
+            }
+            begun = sleeps.len() + 1;
+        }
+    }
 }
 
 impl Desk for Late {
@@ -233,9 +269,9 @@ impl Desk for Late {
                 self.begun.send_replace(Some(shown));
                 return Ok(Placed::Here(Principal::new("slack/T1/U7").unwrap()));
             }
-            self.known.send_replace(true);
-            self.written.cancelled().await;
-            Ok(Placed::Over)
+            self.told.send_modify(|times| *times += 1);
+            let mut says = self.says.subscribe();
+            Ok(says.wait_for(Option::is_some).await.unwrap().clone().unwrap())
         })
     }
 
@@ -244,39 +280,87 @@ impl Desk for Late {
     }
 }
 
+/// When another node posts the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Posts {
+    /// It has looked before there was anything.
+    Blind,
+    /// Before the first node is told that it is late.
+    Before,
+    /// While the first node waits for what becomes of the answer.
+    Meanwhile,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_another_node_made_of_a_stream_is_not_taken_away_by_who_began_it() {
-    for taken in [true, false] {
+    for posts in [Posts::Blind, Posts::Before, Posts::Meanwhile] {
         let stand = Stand::new().await;
         stand.slack.streaming_is(Streaming::Auto);
         let node = || stand.slack.posting(Arc::new(stand.clock.clone()));
         let (one, other, ending) = (node(), node(), CancellationToken::new());
-        let (begun, known) = (watch::Sender::new(None), watch::Sender::new(false));
-        let late = Arc::new(Late { begun, known, written: CancellationToken::new() });
+        let late = Late::new(None);
         let running = one.stream(Arc::clone(&late) as Arc<dyn Desk>, ending.clone());
         let tracker = tokio_util::task::TaskTracker::new();
         let running = tracker.spawn(running);
         let (at, session) = (address("C1", &stand.root), session("C1", &stand.root));
         one.progress(&session, &at, Progress::Began { turn: 1, synthetic: false });
         one.progress(&session, &at, Progress::Text(lines("one")));
-        patiently(late.known.subscribe().wait_for(|known| *known)).await.unwrap();
-        let shown = late.begun.borrow().clone().unwrap();
-        let surface = Surface {
-            boot: BootId::new("boot-1").unwrap(),
-            form: shown.form,
-            mark: shown.mark,
-            opened_at: stand.clock.now(),
-            at: None,
-        };
+        let surface = late.surface(&stand.clock).await;
         let whole = format!("{}two", lines("one"));
-        // It may have looked before there was anything.
-        let surface = taken.then_some(surface);
+        if posts == Posts::Meanwhile {
+            late.says.send_replace(Some(Placed::Late(None)));
+            let mut sleeps = 0;
+            for asked in 1..=2 {
+                sleeps = Late::waits(&stand.clock, sleeps).await;
+                assert_eq!(*late.told.borrow(), asked);
+                stand.clock.advance(SLACK_STREAM_RETRY_MS);
+            }
+            Late::waits(&stand.clock, sleeps).await;
+        }
+        // Nothing is closed or taken away while that is so.
+        assert_eq!((stand.slack.count(STOP), stand.slack.count(DELETE)), (0, 0), "{posts:?}");
+        let surface = (posts != Posts::Blind).then_some(surface);
         let post = Post { surface, ..super::post(&stand.root, &whole) };
-        patiently(other.post(post)).await.unwrap();
-        late.written.cancel();
+        let receipt = patiently(other.post(post)).await.unwrap();
+        let made = stand.slack.thread("C1", &stand.root);
+        late.says.send_replace(Some(Placed::Late(Some(receipt))));
+        if posts == Posts::Meanwhile {
+            stand.clock.advance(SLACK_STREAM_RETRY_MS);
+        }
+        patiently(stand.slack.until("C1", &stand.root, |all| all.len() == 1)).await;
         ending.cancel();
         patiently(running).await.unwrap();
         let thread = stand.slack.thread("C1", &stand.root);
-        assert_eq!(thread.iter().map(reads).collect::<Vec<_>>(), [whole], "{taken}");
+        assert_eq!(thread.iter().map(reads).collect::<Vec<_>>(), [whole], "{posts:?}");
+        let taken = usize::from(posts == Posts::Blind);
+        assert_eq!((made.len(), stand.slack.count(DELETE)), (1 + taken, taken), "{posts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b91_what_is_heard_of_between_the_lease_of_a_post_and_its_try_becomes_the_answer() {
+    for streaming in [Streaming::Auto, Streaming::Edit] {
+        let stand = Stand::new().await;
+        stand.slack.streaming_is(streaming);
+        let node = stand.slack.posting(Arc::new(stand.clock.clone()));
+        let (late, ending) = (Late::new(Some(Placed::Late(None))), CancellationToken::new());
+        let running = node.stream(Arc::clone(&late) as Arc<dyn Desk>, ending.clone());
+        let tracker = tokio_util::task::TaskTracker::new();
+        let running = tracker.spawn(running);
+        let (at, session) = (address("C1", &stand.root), session("C1", &stand.root));
+        node.progress(&session, &at, Progress::Began { turn: 1, synthetic: false });
+        node.progress(&session, &at, Progress::Text(lines("one")));
+        let surface = Some(late.surface(&stand.clock).await);
+        let begun = stand.slack.thread("C1", &stand.root).remove(0);
+        node.progress(&session, &at, Progress::Whole);
+        // No time passes: the post itself ends the wait for what becomes of it.
+        let whole = format!("{}two", lines("one"));
+        let post = Post { surface, ..super::post(&stand.root, &whole) };
+        patiently(node.post(post)).await.unwrap();
+        ending.cancel();
+        patiently(running).await.unwrap();
+        let thread = stand.slack.thread("C1", &stand.root);
+        assert_eq!(thread.iter().map(reads).collect::<Vec<_>>(), [whole]);
+        assert_eq!((&thread[0].ts, stand.slack.count(DELETE)), (&begun.ts, 0));
     }
 }

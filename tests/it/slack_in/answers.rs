@@ -10,6 +10,8 @@ use dogwatch::core::limits::SLACK_WHO_FIRST_MS;
 use dogwatch::slack::Settings;
 use dogwatch::slack::access::Keyring;
 use dogwatch::slack::answer::Teller;
+use dogwatch::slack::home::Homes;
+use dogwatch::slack::panel::Told;
 use dogwatch::slack::place::Thread;
 use dogwatch::slack::reception::{Answerer, Whom};
 use dogwatch::slack::web::Web;
@@ -19,6 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+use super::desk::TestDesk;
 use super::{Front, TS, callback, patiently, settings};
 use crate::support::manual_clock::ManualClock;
 
@@ -53,7 +56,14 @@ fn teller(api: &str) -> Teller {
     let clock = Arc::new(ManualClock::new());
     let settings = Settings { api: api.to_owned(), ..settings() };
     let web = Arc::new(Web::new(api, clock.clone()).unwrap());
-    Teller::new(Keyring::of(&settings).unwrap(), web, clock).unwrap()
+    let keyring = Keyring::of(&settings).unwrap();
+    let desk = Arc::new(TestDesk::default());
+    let homes = Homes::new(desk, Arc::clone(&keyring), Arc::clone(&web), clock.clone());
+    Teller::new(keyring, web, clock, Arc::new(homes)).unwrap()
+}
+
+fn only(text: &str) -> Told {
+    Told::from(text.to_owned())
 }
 
 #[tokio::test]
@@ -62,9 +72,9 @@ async fn an_answer_is_seen_by_one_person_in_a_thread_that_there_is() {
     let teller = teller(&format!("{}api/", slack.url));
     let thread = Thread::new("T1", "C1", TS).unwrap();
     let mut whom = Whom { thread, user: "U7".into(), inside: true };
-    patiently(teller.tell(&whom, "a <b>")).await;
+    patiently(teller.tell(&whom, &only("a <b>"))).await;
     whom.inside = false;
-    patiently(teller.tell(&whom, "c")).await;
+    patiently(teller.tell(&whom, &only("c"))).await;
     let seen = slack.seen.borrow().clone();
     assert!(seen.iter().all(|(path, _)| path == "/api/chat.postEphemeral"));
     assert!(seen[0].1.contains(TS) && seen[0].1.contains("U7") && seen[0].1.contains("C1"));
@@ -75,8 +85,8 @@ async fn an_answer_is_seen_by_one_person_in_a_thread_that_there_is() {
 async fn an_answer_goes_where_slack_said_and_nowhere_else() {
     let slack = slack().await;
     let here = teller(&format!("{}api/", slack.url));
-    patiently(here.respond(&format!("{}actions/1", slack.url), "done")).await;
-    patiently(here.respond(&format!("{}gone", slack.url), "done")).await;
+    patiently(here.respond(&format!("{}actions/1", slack.url), &only("done"))).await;
+    patiently(here.respond(&format!("{}gone", slack.url), &only("done"))).await;
     let seen = slack.seen.borrow().clone();
     assert_eq!((seen.len(), seen[0].0.as_str()), (2, "/actions/1"));
     let body: Value = serde_json::from_str(&seen[0].1).unwrap();
@@ -89,9 +99,32 @@ async fn an_answer_goes_where_slack_said_and_nowhere_else() {
     for url in
         [&slack.url, "http://hooks.slack.com/x", "https://hooks.slack.com.example.com/x", "x"]
     {
-        patiently(real.respond(url, "done")).await;
+        patiently(real.respond(url, &only("done"))).await;
     }
     assert_eq!(slack.seen.borrow().len(), 2);
+}
+
+#[tokio::test]
+async fn what_cannot_stand_in_place_of_a_press_is_told_beside_it() {
+    let slack = slack().await;
+    let teller = teller(&format!("{}api/", slack.url));
+    let thread = Thread::new("T1", "C1", TS).unwrap();
+    let whom = Whom { thread, user: "U7".into(), inside: true };
+    let told = Told { text: "done".to_owned(), blocks: Some(json!([{ "type": "divider" }])) };
+    patiently(teller.replace(&format!("{}actions/1", slack.url), &whom, &told)).await;
+    let seen = slack.seen.borrow().clone();
+    assert_eq!(seen.len(), 1);
+    let body: Value = serde_json::from_str(&seen[0].1).unwrap();
+    assert_eq!(
+        (&body["replace_original"], &body["blocks"]),
+        (&json!(true), &json!([{ "type": "divider" }]))
+    );
+    // Its time is over.
+    patiently(teller.replace(&format!("{}gone", slack.url), &whom, &told)).await;
+    let seen = slack.seen.borrow().clone();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[2].0, "/api/chat.postEphemeral");
+    assert!(seen[2].1.contains("divider") && seen[2].1.contains("done"), "{}", seen[2].1);
 }
 
 /// Says who the bot is at the third time.

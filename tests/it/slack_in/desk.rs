@@ -8,12 +8,19 @@ use dogwatch::core::arrival::{Incoming, What};
 use dogwatch::core::egress::Access;
 use dogwatch::core::execution::{Address, Execution, Home, HumanReceipt, Kind, ModelReceipt};
 use dogwatch::core::execution::{Notify, Scope, State};
-use dogwatch::core::id::{BootId, ExecutionId, Principal, SessionId, SpoolId};
+use dogwatch::core::id::{BootId, ExecutionId, ItemId, Principal, SessionId, SpoolId, TurnNo};
+use dogwatch::core::ledger::row::Opening;
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Command, Desk, DeskError, Done, Glance, SessionView};
+use dogwatch::slack::hear::Visitor;
+use dogwatch::slack::panel::Told;
 use dogwatch::slack::reception::{Answerer, Whom};
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use tokio::sync::{broadcast, watch};
+
+/// The turn that is open everywhere.
+pub(super) const TURN: TurnNo = 3;
 
 /// A clone is the same desk.
 #[derive(Clone, Default)]
@@ -28,6 +35,7 @@ struct Shared {
     keys: Mutex<BTreeSet<(SessionId, String)>>,
     refusals: Mutex<VecDeque<DeskError>>,
     commands: watch::Sender<Vec<(SessionId, Principal, Command)>>,
+    openings: Mutex<Vec<(SessionId, ItemId, Address, Opening)>>,
     live: Mutex<BTreeMap<SessionId, Vec<Execution>>>,
 }
 
@@ -97,6 +105,11 @@ impl TestDesk {
         self.0.commands.borrow().clone()
     }
 
+    /// What conversations it was asked to begin.
+    pub(super) fn openings(&self) -> Vec<(SessionId, ItemId, Address, Opening)> {
+        self.0.openings.lock().unwrap().clone()
+    }
+
     async fn take(&self, session: &SessionId, incoming: Incoming) -> Result<(), DeskError> {
         self.0.came.send_modify(|came| *came += 1);
         self.pass().await;
@@ -145,6 +158,7 @@ impl TestDesk {
                 }
             }
             Command::Stop { scope: Scope::Turn, .. } => Done::Stopped { ended: 0, turn: true },
+            Command::StopTurn { turn, .. } => Done::Stopped { ended: 0, turn: turn == TURN },
             Command::Stop { scope: Scope::All, .. } => {
                 Done::Stopped { ended: live.len(), turn: true }
             }
@@ -165,6 +179,24 @@ impl Desk for TestDesk {
         Box::pin(self.take(session, incoming))
     }
 
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        item: ItemId,
+        address: Address,
+        opening: Opening,
+    ) -> BoxFuture<'a, Result<(), DeskError>> {
+        Box::pin(async move {
+            self.pass().await;
+            if let Some(error) = self.0.refusals.lock().unwrap().pop_front() {
+                return Err(error);
+            }
+            let asked = (session.clone(), item, address, opening);
+            self.0.openings.lock().unwrap().push(asked);
+            Ok(())
+        })
+    }
+
     fn command<'a>(
         &'a self,
         session: &'a SessionId,
@@ -177,7 +209,7 @@ impl Desk for TestDesk {
     fn view<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<SessionView, DeskError>> {
         Box::pin(async move {
             Ok(SessionView {
-                turn: Some((3, 1)),
+                turn: Some((TURN, 1)),
                 people: 1,
                 notices: 0,
                 stopped: false,
@@ -238,9 +270,15 @@ fn execution(id: &str, owner: &str) -> Execution {
 /// Who was told what; nobody, where it went to an address.
 type Given = Vec<(Option<Whom>, String)>;
 
+/// Whose home tab was shown anew, with what.
+type Homes = Vec<(Visitor, Option<String>)>;
+
+/// What was given with buttons.
+type Panels = Vec<(String, Value)>;
+
 /// What people were told. A clone is the same.
 #[derive(Clone, Default)]
-pub(super) struct Answers(Arc<watch::Sender<Given>>);
+pub(super) struct Answers(Arc<watch::Sender<Given>>, Arc<Mutex<Panels>>, Arc<watch::Sender<Homes>>);
 
 impl Answers {
     /// Waits for so many; all that were given.
@@ -254,14 +292,42 @@ impl Answers {
     }
 }
 
-impl Answerer for Answers {
-    fn tell<'a>(&'a self, whom: &'a Whom, text: &'a str) -> BoxFuture<'a, ()> {
-        self.0.send_modify(|given| given.push((Some(whom.clone()), text.to_owned())));
-        Box::pin(std::future::ready(()))
+impl Answers {
+    /// The last answer that had buttons: where it went, and its blocks.
+    pub(super) fn panel(&self) -> (String, Value) {
+        self.1.lock().unwrap().last().cloned().unwrap()
     }
 
-    fn respond<'a>(&'a self, url: &'a str, text: &'a str) -> BoxFuture<'a, ()> {
-        self.0.send_modify(|given| given.push((None, format!("{url} {text}"))));
+    /// Waits until so many home tabs were shown; all that were.
+    pub(super) async fn shown(&self, count: usize) -> Homes {
+        let mut shown = self.2.subscribe();
+        super::patiently(shown.wait_for(|shown| shown.len() >= count)).await.unwrap().clone()
+    }
+
+    fn give(&self, whom: Option<&Whom>, url: &str, told: &Told) -> BoxFuture<'static, ()> {
+        if let Some(blocks) = &told.blocks {
+            self.1.lock().unwrap().push((url.to_owned(), blocks.clone()));
+        }
+        let text = format!("{url} {}", told.text).trim().to_owned();
+        self.0.send_modify(|given| given.push((whom.cloned(), text)));
         Box::pin(std::future::ready(()))
+    }
+}
+
+impl Answerer for Answers {
+    fn tell<'a>(&'a self, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
+        self.give(Some(whom), "", told)
+    }
+
+    fn respond<'a>(&'a self, url: &'a str, told: &'a Told) -> BoxFuture<'a, ()> {
+        self.give(None, url, told)
+    }
+
+    fn show(&self, visitor: Visitor, said: Option<String>) {
+        self.2.send_modify(|shown| shown.push((visitor, said)));
+    }
+
+    fn replace<'a>(&'a self, url: &'a str, whom: &'a Whom, told: &'a Told) -> BoxFuture<'a, ()> {
+        self.give(Some(whom), url, told)
     }
 }

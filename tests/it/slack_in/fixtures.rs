@@ -49,6 +49,8 @@ fn word(heard: &Heard) -> &'static str {
         Heard::Say(_) => "say",
         Heard::Command(_) => "command",
         Heard::Press(_) => "press",
+        Heard::Wish(_) => "wish",
+        Heard::Home(_) => "home",
         Heard::Challenge(_) => "challenge",
         Heard::Lifecycle(_) => "lifecycle",
         Heard::Nothing { why } => {
@@ -112,7 +114,7 @@ fn what_is_known_of_single_recordings() {
         ("interactions/block_actions_button_cancel_watcher.json", "press"),
         ("interactions/block_actions_org_install_null_team.json", "press"),
         ("interactions/view_submission.json", "nothing"),
-        ("slash/slash_command.json", "command"),
+        ("slash/slash_command.json", "wish"),
         ("slash/slash_command_2.json", "nothing"),
     ];
     for (name, wanted) in table {

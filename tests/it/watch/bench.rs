@@ -16,6 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use nix::time::ClockId;
 use rustix::process::Signal;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
@@ -109,7 +110,8 @@ impl Bench {
         Self::made(dir, settings)
     }
 
-    fn made(dir: &Path, settings: fn(&Path) -> Settings) -> Self {
+    /// In a directory of somebody else.
+    pub(crate) fn made(dir: &Path, settings: fn(&Path) -> Settings) -> Self {
         let (send, ends) = mpsc::unbounded_channel();
         let mut bench = Self {
             dir: dir.to_owned(),
@@ -213,6 +215,14 @@ impl Drop for Bench {
     fn drop(&mut self) {
         for pid in self.processes() {
             signal(pid, Signal::KILL);
+        }
+        // Control groups outlive a test that failed.
+        let entries = fs::read_dir(self.dir.join("spool/e")).into_iter().flatten().flatten();
+        let named = entries.filter_map(|entry| fs::read(entry.path().join("group.json")).ok());
+        for group in named.filter_map(|text| serde_json::from_slice::<Value>(&text).ok()) {
+            for dir in group.get("dirs").and_then(Value::as_array).into_iter().flatten() {
+                let _gone = dir.as_str().map(fs::remove_dir);
+            }
         }
     }
 }

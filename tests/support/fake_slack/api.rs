@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use super::streams;
-use super::{Call, File, Message, Stream, TOKEN, World};
+use super::{Call, File, Message, RESPONSE, Stream, TOKEN, World};
 
 /// The bot in its messages.
 pub(super) const USER: &str = "U0BOT";
 pub(super) const BOT: &str = "B0BOT";
 
 /// Methods that read: they take a form only.
-pub(super) const READS: [&str; 5] = [
+pub(super) const READS: [&str; 6] = [
     "auth.test",
+    "conversations.history",
     "conversations.replies",
     "conversations.info",
     "files.getUploadURLExternal",
@@ -36,6 +37,9 @@ impl World {
     }
 
     pub(super) fn answer(&mut self, call: &Call, address: SocketAddr) -> Value {
+        if call.method == RESPONSE {
+            return json!({ "ok": true });
+        }
         let known = call.token.as_deref() == Some(TOKEN)
             || call.method.starts_with("apps.") && call.token.is_some()
             || call.method == "oauth.v2.access"
@@ -72,9 +76,11 @@ impl World {
             "chat.stopStream" => self.stop_stream(asked),
             "agents.sessions.setStatus" => self.set_session(asked),
             "conversations.replies" => self.replies(asked),
+            "conversations.history" => self.history(asked),
             "assistant.threads.setStatus" => self.set_status(asked),
             "files.getUploadURLExternal" => self.upload_url(asked, address),
             "files.completeUploadExternal" => self.complete(asked),
+            "views.publish" => self.publish(call.token.as_deref().unwrap_or_default(), asked),
             "files.info" => self.file_info(asked),
             _ => Err("unknown_method"),
         }
@@ -181,6 +187,23 @@ impl World {
         if all.is_empty() {
             return Err("thread_not_found");
         }
+        Ok(self.page(asked, &all))
+    }
+
+    /// Newest first, without what is inside of threads.
+    fn history(&mut self, asked: &Map<String, Value>) -> Answer {
+        let (channel, oldest) = (text(asked, "channel"), text(asked, "oldest"));
+        let room = self.rooms.get(&channel).ok_or("channel_not_found")?;
+        if !room.is_member {
+            return Err("not_in_channel");
+        }
+        let of_it = |one: &&Message| one.channel == channel && one.thread_ts.is_none();
+        let young = |one: &&Message| seconds(&one.ts) > seconds(&oldest);
+        let all = self.messages.iter().rev().filter(of_it).filter(young);
+        Ok(self.page(asked, &all.collect::<Vec<_>>()))
+    }
+
+    fn page(&self, asked: &Map<String, Value>, all: &[&Message]) -> Value {
         let limit = text(asked, "limit").parse().unwrap_or(100_usize).min(self.page_max).max(1);
         let from = text(asked, "cursor").strip_prefix("at-").and_then(|at| at.parse().ok());
         let from: usize = from.unwrap_or_default();
@@ -192,11 +215,11 @@ impl World {
         let next = from + page.len();
         let more = next < all.len();
         let cursor = if more { format!("at-{next}") } else { String::new() };
-        Ok(json!({
+        json!({
             "messages": page,
             "has_more": more,
             "response_metadata": { "next_cursor": cursor },
-        }))
+        })
     }
 
     fn set_status(&mut self, asked: &Map<String, Value>) -> Answer {

@@ -17,6 +17,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod api;
+mod homes;
 mod install;
 mod shared;
 pub(crate) mod streams;
@@ -45,6 +46,9 @@ pub(crate) use self::shared::Sends;
 
 /// The token that it knows.
 const TOKEN: &str = "xoxb-of-the-tests";
+
+/// As this method counts what is sent to where Slack takes the answers to presses.
+pub(crate) const RESPONSE: &str = "response_url";
 
 /// What becomes of one call.
 #[derive(Debug, Clone)]
@@ -156,6 +160,7 @@ struct World {
     page_max: usize,
     socket_url: String,
     installs: install::Installs,
+    homes: homes::Homes,
     clock: u64,
 }
 
@@ -207,6 +212,11 @@ impl FakeSlack {
     /// What a client is to be given.
     pub(crate) fn api(&self) -> String {
         format!("http://{}/api/", self.shared.address)
+    }
+
+    /// Where the answer to a press may be given.
+    pub(crate) fn response_url(&self) -> String {
+        format!("http://{}/hooks/1", self.shared.address)
     }
 
     /// How a bot is set up for it.
@@ -386,7 +396,9 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response<
     if let Some(id) = parts.uri.path().strip_prefix("/files-pri/") {
         return shared::downloaded(&shared, id, token).await;
     }
-    let Some(method) = parts.uri.path().strip_prefix("/api/") else {
+    let path = parts.uri.path();
+    let hook = path.starts_with("/hooks/").then_some(RESPONSE);
+    let Some(method) = hook.or_else(|| path.strip_prefix("/api/")) else {
         return answered(StatusCode::NOT_FOUND, "");
     };
     let call = Call {

@@ -42,6 +42,9 @@ pub(super) mod name {
     pub(crate) fn late(execution: &ExecutionId) -> Option<ItemId> {
         id(format!("late/{execution}"))
     }
+    pub(crate) fn begin(root: &ItemId) -> Option<ItemId> {
+        id(format!("begin/{root}"))
+    }
     pub(crate) fn spent(chain: ChainNo) -> Option<ItemId> {
         id(format!("spent/{chain}"))
     }
@@ -104,7 +107,7 @@ pub(super) fn finish(rows: &mut Working, now: Timestamp, execution: &Execution) 
 }
 
 /// An item that is there already stays as it is.
-fn enqueue(
+pub(super) fn enqueue(
     rows: &mut Working,
     now: Timestamp,
     id: Option<ItemId>,
@@ -142,6 +145,28 @@ pub(super) fn kill(
     let key = Key::item(&id);
     if rows.get::<Item>(&key).is_none() {
         let errand = Errand::Kill { execution: execution.clone(), spool };
+        rows.put(key, item(&id, errand, now, Some(now), None));
+    }
+}
+
+/// The item that this one leaves behind once it is done.
+pub(super) fn begins(item: &Item) -> Option<ItemId> {
+    match item.errand {
+        Errand::Root { .. } => name::begin(&item.id),
+        Errand::Post { .. }
+        | Errand::Show { .. }
+        | Errand::Kill { .. }
+        | Errand::Free { .. }
+        | Errand::Begin { .. } => None,
+    }
+}
+
+/// What a person said goes to the conversation that this root has begun.
+pub(super) fn begin(rows: &mut Working, now: Timestamp, root: &Item) {
+    let Some(id) = begins(root) else { return };
+    let key = Key::item(&id);
+    if rows.get::<Item>(&key).is_none() {
+        let errand = Errand::Begin { of: root.id.clone() };
         rows.put(key, item(&id, errand, now, Some(now), None));
     }
 }

@@ -19,6 +19,7 @@
 //! | `DoneItem` | state |
 //! | `Forget`, `Retire` | nothing left to do |
 //! | `Void` | start key |
+//! | `Open` | item id |
 
 mod accept;
 mod ahead;
@@ -29,6 +30,7 @@ mod end;
 mod executions;
 mod forget;
 mod mail;
+mod open;
 mod outbox;
 mod register;
 mod release;
@@ -47,6 +49,7 @@ pub use executions::{
 };
 pub use forget::{Forget, Retire};
 pub use mail::{first_post_of, shown_by};
+pub use open::{Open, begun};
 pub use outbox::{DoneItem, FailItem, LeaseItem, Leased, Retry};
 pub use register::{Register, Registered};
 pub use release::{Release, Released, Why};

@@ -1,6 +1,7 @@
 //! The life of an outbox item after it was written: leased, done, failed. Owns the order of a
 //! destination's line. Must not know what delivering is.
 
+use super::mail;
 use crate::core::execution::{Execution, HumanReceipt};
 use crate::core::id::{BootId, ItemId, LeaseId, SessionId};
 use crate::core::ledger::row::{Errand, Item, ItemState, Tails};
@@ -38,6 +39,7 @@ fn needs(have: &Working, item: &ItemId) -> Vec<Key> {
     {
         keys.extend(item.next.as_ref().map(Key::item));
         keys.extend(item.receipt_of.as_ref().map(Key::execution));
+        keys.extend(mail::begins(item).as_ref().map(Key::item));
     }
     keys
 }
@@ -84,9 +86,11 @@ impl Operation for LeaseItem {
                 // If its spool comes back, its next boot ends what the ledger has ended.
                 Errand::Kill { .. } => "its home is gone: nobody took it for 48 hours",
                 // A place is looked at when its time comes.
-                Errand::Post { .. } | Errand::Show { .. } | Errand::Free { .. } => {
-                    "nobody took it for 48 hours"
-                }
+                Errand::Post { .. }
+                | Errand::Show { .. }
+                | Errand::Free { .. }
+                | Errand::Root { .. }
+                | Errand::Begin { .. } => "nobody took it for 48 hours",
             };
             finish(rows, at.now, &item, ItemState::Dead(why.into()));
             return Ok(Leased::Dead);
@@ -207,8 +211,8 @@ impl Operation for FailItem {
     }
 }
 
-/// An item ends: the next of its destination comes up, a person's receipt is settled. A dead item
-/// makes no further item.
+/// An item ends: the next of its destination comes up, a person's receipt is settled, and what was
+/// said goes to the conversation that its root began. A dead item makes no further item.
 fn finish(rows: &mut Working, now: Timestamp, item: &Item, state: ItemState) {
     if let Some(execution) = &item.receipt_of
         && let Some(row) = rows.edit::<Execution>(&Key::execution(execution))
@@ -218,6 +222,9 @@ fn finish(rows: &mut Working, now: Timestamp, item: &Item, state: ItemState) {
             ItemState::Dead(why) => HumanReceipt::Dead(why.clone()),
             ItemState::Pending | ItemState::Leased { .. } => HumanReceipt::Owed,
         };
+    }
+    if matches!(state, ItemState::Done(_)) {
+        mail::begin(rows, now, item);
     }
     if let Some(row) = rows.edit::<Item>(&Key::item(&item.id)) {
         row.state = state;

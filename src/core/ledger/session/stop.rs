@@ -8,7 +8,7 @@ use super::take::heard;
 use super::{carried_keys, entry_keys, open_turn, open_turn_key};
 use crate::core::arrival::Arrival;
 use crate::core::execution::{Execution, Fate, Outcome, Scope, Status};
-use crate::core::id::{ExecutionId, Principal, Seq, SessionId, StopId};
+use crate::core::id::{ExecutionId, Principal, Seq, SessionId, StopId, TurnNo};
 use crate::core::ledger::row::{Inbox, Live, Turn, TurnState};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
 use crate::core::limits::STOPS_KEPT_MAX;
@@ -28,6 +28,8 @@ pub struct Stop {
     pub source_at: Timestamp,
     /// Who.
     pub by: Principal,
+    /// It is meant for this turn alone: where another one is open, or none, nothing is done.
+    pub only: Option<TurnNo>,
 }
 
 /// What a stop did.
@@ -94,6 +96,9 @@ impl Operation for Stop {
             return Ok(StopAnswer { repeat: true, ..StopAnswer::default() });
         }
         let turn = open_turn(rows);
+        if self.only.is_some_and(|only| turn.as_ref().is_none_or(|turn| turn.no != only)) {
+            return Ok(StopAnswer::default());
+        }
         let mut end = rows.head().tlen;
         if let Some(turn) = &turn {
             end = turn.base + turn.len;

@@ -31,8 +31,11 @@ pub enum Placed {
     Here(Principal),
     /// The turn has another one, which whoever posts its answer takes over.
     Taken,
-    /// It is too late: the answer goes its way without it.
+    /// It is too late: the turn has ended, and no answer of it will take anything over.
     Over,
+    /// It is too late: the answer is on its way, and may have taken it over all the same. Once it
+    /// is posted, with what its channel said of where.
+    Late(Option<String>),
 }
 
 impl PutSurface {
@@ -40,10 +43,19 @@ impl PutSurface {
         name::post(self.turn, 0).map(|id| Key::item(&id))
     }
 
-    /// May the post of an ended turn still learn where it is? Not once somebody is at it.
-    fn is_awaited(&self, rows: &Working) -> bool {
+    /// What becomes of the first post of an ended turn.
+    fn posting<'a>(&self, rows: &'a Working) -> Option<&'a ItemState> {
         let item = self.post().and_then(|key| rows.get::<Item>(&key));
-        item.is_some_and(|item| item.state == ItemState::Pending)
+        item.map(|item| &item.state)
+    }
+
+    /// It may not be shown any more.
+    fn too_late(&self, rows: &Working) -> Placed {
+        match self.posting(rows) {
+            Some(ItemState::Pending | ItemState::Leased { .. }) => Placed::Late(None),
+            Some(ItemState::Done(receipt)) => Placed::Late(Some(receipt.clone())),
+            Some(ItemState::Dead(_)) | None => Placed::Over,
+        }
     }
 }
 
@@ -72,11 +84,14 @@ impl Operation for PutSurface {
         }
         let may = match turn.state {
             TurnState::Open => true,
-            TurnState::Committed => before.is_some() && self.is_awaited(rows),
+            // The post still learns where it is, but not once somebody is at it.
+            TurnState::Committed => {
+                before.is_some() && self.posting(rows) == Some(&ItemState::Pending)
+            }
             TurnState::Dead(_) | TurnState::Stopped => false,
         };
         if !may {
-            return Ok(Placed::Over);
+            return Ok(self.too_late(rows));
         }
         let principal = turn.principal.clone();
         let (opened_at, known) =

@@ -6,6 +6,8 @@ use crate::core::execution::{Execution, Start};
 use crate::core::id::{ExecutionId, SessionId};
 use crate::core::ledger::row::{Item, ItemState, StartKey};
 use crate::core::ledger::{Aggregate, Class, Key, Operation, Refusal, Situation, Working};
+use crate::core::limits::{GRACE_MS_MAX, OVERDUE_MS, START_MS_MAX};
+use crate::core::time::Timestamp;
 
 /// Asks what became of a call for which a place was taken. Where nothing was registered, nothing
 /// ever will be.
@@ -74,9 +76,23 @@ impl Operation for Void {
             return Ok(Voided::Live);
         }
         let errand = name::free(&id).and_then(|id| rows.get::<Item>(&Key::item(&id)));
-        Ok(match errand.map(|item| &item.state) {
-            Some(ItemState::Pending | ItemState::Leased { .. }) => Voided::Leaving,
-            Some(ItemState::Done(_) | ItemState::Dead(_)) | None => Voided::Over,
+        let Some(errand) = errand else { return Ok(Voided::Over) };
+        // Behind a kill that nobody takes, such as on a machine that is gone for good.
+        let is_past = errand.at.is_none()
+            && execution.is_some_and(|execution| at.now >= ends_by_itself_at(execution));
+        Ok(match &errand.state {
+            ItemState::Pending | ItemState::Leased { .. } if !is_past => Voided::Leaving,
+            ItemState::Pending
+            | ItemState::Leased { .. }
+            | ItemState::Done(_)
+            | ItemState::Dead(_) => Voided::Over,
         })
     }
+}
+
+/// When its own shim has ended its process at the latest, whoever watches over that.
+fn ends_by_itself_at(execution: &Execution) -> Timestamp {
+    let begun_at = execution.started_at.unwrap_or(execution.registered_at);
+    let runs_ms = execution.timeout_ms.saturating_add(GRACE_MS_MAX + OVERDUE_MS);
+    begun_at.plus_ms(START_MS_MAX.saturating_add(runs_ms))
 }

@@ -1,0 +1,395 @@
+//! A control group for each script: the kernel holds all its processes together to their memory and
+//! their number, and gives others the processor first. Owns where groups are, their files and their
+//! removal. Must not know tiers, deadlines or records.
+//!
+//! A group lies below that of the bot, so whatever holds the bot holds its scripts as well. It is
+//! written down before it is made: what a killed shim left there is found by that.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use nix::poll::poll;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::{Limits, step};
+use crate::core::limits::{
+    LEFTOVERS_MS_MAX, WATCH_CPU_SHARES, WATCH_CPU_WEIGHT, WATCH_GROUP_BYTES_MAX,
+    WATCH_PROCESSES_ABOVE,
+};
+use crate::watch::file;
+
+/// Names the group of an execution, in its directory.
+const NAMED: &str = "group.json";
+/// What a group's name begins with.
+const OURS: &str = "dogwatch-";
+/// The group of a bot whose parent was given to it, as the unit in `contrib` says. In the second
+/// version only a group without processes can bound those below it.
+const OF_BOT: &str = "bot";
+/// Who is in a group; a number that is written to it comes in.
+const MEMBERS: &str = "cgroup.procs";
+/// Between two looks whether a group is empty.
+const EMPTY_POLL_MS: u16 = 10;
+
+/// Which control groups a system has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Version {
+    /// One tree a controller.
+    V1,
+    /// One tree.
+    V2,
+}
+
+impl Version {
+    /// As people read it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::V1 => "control groups (v1)",
+            Self::V2 => "control groups (v2)",
+        }
+    }
+}
+
+/// The group of a script: one directory in each tree, that of memory first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::watch) struct Group {
+    version: Version,
+    dirs: Vec<PathBuf>,
+}
+
+/// Finds out whether groups can be made here: by making one.
+pub(super) fn tried(limits: &Limits) -> io::Result<Version> {
+    let of_bot = of_bot()?;
+    let group = of_bot.named(&format!("probe-{}", std::process::id()));
+    group.make(limits)?;
+    group.end();
+    Ok(group.version)
+}
+
+impl Group {
+    /// Makes the group of the execution in `dir`, and writes down there where it is.
+    pub(in crate::watch) fn begin(dir: &Path, name: &str, limits: &Limits) -> io::Result<Self> {
+        let group = of_bot()?.named(&format!("{name}-{}", std::process::id()));
+        let text = serde_json::to_vec(&group)?;
+        file::open(&dir.join(NAMED), OpenOptions::new().write(true).create(true).truncate(true))
+            .and_then(|mut file| file.write_all(&text))
+            .map_err(step("write down where its control group is"))?;
+        group.make(limits)?;
+        Ok(group)
+    }
+
+    /// One that is not there.
+    #[cfg(test)]
+    pub(super) fn nowhere() -> Self {
+        Self { version: Version::V2, dirs: vec![] }
+    }
+
+    /// The group of the same bot with this name.
+    fn named(&self, name: &str) -> Self {
+        let dirs = self.dirs.iter().map(|dir| dir.join(format!("{OURS}{name}"))).collect();
+        Self { version: self.version, dirs }
+    }
+
+    fn make(&self, limits: &Limits) -> io::Result<()> {
+        let made = self.dirs.iter().try_for_each(|dir| {
+            let what = format!("make the control group {}", dir.display());
+            fs::create_dir(dir).map_err(step(&what))
+        });
+        let made = made.and_then(|()| self.bound(limits));
+        if made.is_err() {
+            self.remove();
+        }
+        made
+    }
+
+    fn bound(&self, limits: &Limits) -> io::Result<()> {
+        // Files in its directory lie in memory as well, and have a limit of their own.
+        let bytes = (limits.memory_bytes_max + limits.tmp_bytes_max).to_string();
+        // The first process of its namespaces is one of them.
+        let processes = (limits.processes_max + WATCH_PROCESSES_ABOVE + 1).to_string();
+        let (shares, weight) = (WATCH_CPU_SHARES.to_string(), WATCH_CPU_WEIGHT.to_string());
+        let settings: &[(&str, &str, bool)] = match self.version {
+            Version::V1 => &[
+                ("memory.limit_in_bytes", &bytes, true),
+                // Kernels may be built or started without it.
+                ("memory.memsw.limit_in_bytes", &bytes, false),
+                ("pids.max", &processes, true),
+                ("cpu.shares", &shares, false),
+            ],
+            Version::V2 => &[
+                ("memory.max", &bytes, true),
+                ("memory.swap.max", "0", false),
+                // Half of a script is of no use.
+                ("memory.oom.group", "1", false),
+                ("pids.max", &processes, true),
+                ("cpu.weight", &weight, false),
+            ],
+        };
+        for (name, value, is_needed) in settings {
+            let Some(file) = self.file(name) else {
+                if *is_needed {
+                    return Err(io::Error::other(format!("the control group has no {name}")));
+                }
+                continue;
+            };
+            fs::write(&file, value).map_err(step(&format!("write {}", file.display())))?;
+        }
+        Ok(())
+    }
+
+    /// The file of this name, in the tree that has it.
+    fn file(&self, name: &str) -> Option<PathBuf> {
+        self.dirs.iter().map(|dir| dir.join(name)).find(|file| file.exists())
+    }
+
+    /// Takes a process in, with all that it will start: 0 is whoever asks.
+    pub(super) fn enter(&self, pid: i32) -> io::Result<()> {
+        self.dirs.iter().try_for_each(|dir| {
+            let what = format!("enter the control group {}", dir.display());
+            fs::write(dir.join(MEMBERS), pid.to_string()).map_err(step(&what))
+        })
+    }
+
+    /// Has the kernel killed anybody in it for memory?
+    pub(in crate::watch) fn was_short(&self) -> bool {
+        let name = match self.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = self.file(name).and_then(|file| fs::read_to_string(file).ok());
+        text.is_some_and(|text| {
+            let killed = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
+            killed.is_some_and(|count| count.trim() != "0")
+        })
+    }
+
+    /// Kills whoever is left in it and removes it. Answers how many that were.
+    pub(in crate::watch) fn end(&self) -> u32 {
+        let mut killed = 0;
+        for _ in 0..LEFTOVERS_MS_MAX / u64::from(EMPTY_POLL_MS) {
+            killed += self.kill();
+            if self.remove() {
+                break;
+            }
+            // Who was killed is a member until it is reaped.
+            let _passed = poll(&mut [], EMPTY_POLL_MS);
+        }
+        killed
+    }
+
+    /// Signals all members. Answers how many of them were running.
+    fn kill(&self) -> u32 {
+        let is_dying = |pid: i32| {
+            let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let stat = String::from_utf8_lossy(&stat).into_owned();
+            stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with(['Z', 'X']))
+        };
+        let signalled = self.members().into_iter().filter(|pid| {
+            let Some(named) = Pid::from_raw(*pid) else { return false };
+            // First the descriptor, then the look: a stranger with this number is no member.
+            let Ok(process) = pidfd_open(named, PidfdFlags::empty()) else { return false };
+            let is_ours = self.members().contains(pid) && !is_dying(*pid);
+            is_ours && pidfd_send_signal(process, Signal::KILL).is_ok()
+        });
+        u32::try_from(signalled.count()).unwrap_or(u32::MAX)
+    }
+
+    fn members(&self) -> Vec<i32> {
+        let lists = self.dirs.iter().filter_map(|dir| fs::read_to_string(dir.join(MEMBERS)).ok());
+        let mut all: Vec<i32> = lists
+            .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
+            .flatten()
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Answers whether it is gone.
+    fn remove(&self) -> bool {
+        let mut gone = true;
+        for dir in &self.dirs {
+            gone &= match fs::remove_dir(dir) {
+                Ok(()) => true,
+                Err(error) => error.kind() == ErrorKind::NotFound,
+            };
+        }
+        gone
+    }
+}
+
+/// Ends what a killed shim left of the execution in `dir`. Answers how many processes were killed.
+pub(in crate::watch) fn clear(dir: &Path) -> u32 {
+    let read = file::read(&dir.join(NAMED), WATCH_GROUP_BYTES_MAX);
+    let group = read.ok().and_then(|text| serde_json::from_slice::<Group>(&text).ok());
+    // Whatever stands in that file: nothing but a group of ours is ended.
+    let is_ours = |dir: &PathBuf| {
+        dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
+            && dir.join(MEMBERS).exists()
+    };
+    group.filter(|group| group.dirs.iter().all(is_ours)).map_or(0, |group| group.end())
+}
+
+/// The group that this process is in, with the controllers that are needed.
+fn of_bot() -> io::Result<Group> {
+    let read = |path: &str| fs::read_to_string(path).map_err(step(&format!("read {path}")));
+    found(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
+}
+
+/// A tree of groups as it is mounted.
+struct Tree<'a> {
+    version: Version,
+    /// What of the tree is seen.
+    root: &'a str,
+    place: &'a str,
+    options: &'a str,
+}
+
+/// From `mountinfo` (`proc_pid_mountinfo(5)`) and `cgroup` (cgroups(7)) of a process.
+fn found(mounts: &str, own: &str) -> io::Result<Group> {
+    let trees: Vec<Tree<'_>> = mounts.lines().filter_map(tree).collect();
+    let first = |controller: &str| {
+        let tree = trees.iter().find(|tree| {
+            tree.version == Version::V1 && tree.options.split(',').any(|one| one == controller)
+        })?;
+        let line = own.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|one| one == controller).then_some(path)
+        })?;
+        below(tree, line)
+    };
+    if let (Some(memory), Some(pids)) = (first("memory"), first("pids")) {
+        let mut all = vec![memory];
+        for dir in [Some(pids), first("cpu")].into_iter().flatten() {
+            // Several controllers may share a tree.
+            if !all.contains(&dir) {
+                all.push(dir);
+            }
+        }
+        return Ok(Group { version: Version::V1, dirs: all });
+    }
+    let none = || io::Error::other("no control groups with `memory` and `pids` are mounted");
+    let tree = trees.iter().find(|tree| tree.version == Version::V2).ok_or_else(none)?;
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).ok_or_else(none)?;
+    let mut dir = below(tree, path).ok_or_else(none)?;
+    if dir.ends_with(OF_BOT) {
+        dir.pop();
+    }
+    delegate(&dir)?;
+    Ok(Group { version: Version::V2, dirs: vec![dir] })
+}
+
+fn tree(line: &str) -> Option<Tree<'_>> {
+    let (mount, system) = line.split_once(" - ")?;
+    let mut system = system.split(' ');
+    let version = match system.next()? {
+        "cgroup" => Version::V1,
+        "cgroup2" => Version::V2,
+        _other => return None,
+    };
+    let options = system.nth(1)?;
+    let mut mount = mount.split(' ').skip(3);
+    Some(Tree { version, root: mount.next()?, place: mount.next()?, options })
+}
+
+/// Where a group is seen, if it is.
+fn below(tree: &Tree<'_>, group: &str) -> Option<PathBuf> {
+    let rest = Path::new(group).strip_prefix(tree.root).ok()?;
+    let dir = Path::new(tree.place).join(rest);
+    dir.is_dir().then_some(dir)
+}
+
+/// Lets groups below this one have limits, if somebody else did not.
+fn delegate(dir: &Path) -> io::Result<()> {
+    let list = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
+    let has = |list: &str, one: &str| list.split_whitespace().any(|word| word == one);
+    let (offered, given) = (list("cgroup.controllers"), list("cgroup.subtree_control"));
+    for (controller, is_needed) in [("memory", true), ("pids", true), ("cpu", false)] {
+        if has(&given, controller) {
+            continue;
+        }
+        let asked = if has(&offered, controller) {
+            fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"))
+        } else {
+            Err(io::Error::other("it is not offered there"))
+        };
+        if is_needed {
+            let what = format!("have the controller `{controller}` in {}", dir.display());
+            asked.map_err(step(&what))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree as the kernel would show it.
+    fn trees(dir: &Path, all: &[&str]) {
+        for path in all {
+            fs::create_dir_all(dir.join(path)).unwrap();
+        }
+    }
+
+    #[test]
+    fn in_the_first_version_each_controller_has_a_group_below_the_bots() {
+        let dir = tempfile::tempdir().unwrap();
+        trees(dir.path(), &["memory/box/7", "pids", "cpu/box"]);
+        let at = dir.path().display();
+        let mounts = format!(
+            "31 23 0:28 / {at} rw - tmpfs tmpfs rw,mode=755\n\
+             35 31 0:32 / {at}/memory rw,relatime shared:9 - cgroup cgroup rw,memory\n\
+             39 31 0:36 /docker/1 {at}/pids rw - cgroup cgroup rw,pids\n\
+             32 31 0:29 / {at}/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+        );
+        let own = "8:pids:/docker/1\n4:memory:/box/7\n1:cpu,cpuacct:/box\n0::/\n";
+        let found = found(&mounts, own).unwrap();
+        assert_eq!(found.version, Version::V1);
+        let dirs = ["memory/box/7", "pids", "cpu/box"].map(|path| dir.path().join(path));
+        assert_eq!(found.dirs, dirs);
+        let named = found.named("x-1");
+        assert_eq!(named.dirs[0], dirs[0].join("dogwatch-x-1"));
+    }
+
+    #[test]
+    fn in_the_second_version_the_parent_of_the_bots_group_bounds_scripts() {
+        let dir = tempfile::tempdir().unwrap();
+        trees(dir.path(), &["service/bot"]);
+        let service = dir.path().join("service");
+        fs::write(service.join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        fs::write(service.join("cgroup.subtree_control"), "memory cpu\n").unwrap();
+        let mounts =
+            format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw,nsdelegate\n", dir.path().display());
+        let found = found(&mounts, "0::/service/bot\n").unwrap();
+        assert_eq!((found.version, &found.dirs[..]), (Version::V2, &[service.clone()][..]));
+        let asked = fs::read_to_string(service.join("cgroup.subtree_control")).unwrap();
+        assert_eq!(asked, "+pids");
+    }
+
+    #[test]
+    fn where_there_is_none_it_says_what_is_missing() {
+        let none = found("31 23 0:28 / /sys rw - tmpfs tmpfs rw\n", "0::/\n").unwrap_err();
+        assert!(none.to_string().contains("no control groups with `memory`"), "{none}");
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        let mounts = format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw\n", dir.path().display());
+        let none = found(&mounts, "0::/\n").unwrap_err().to_string();
+        assert!(none.contains("`memory`") && none.contains("not offered"), "{none}");
+    }
+
+    #[test]
+    fn nothing_but_a_group_of_ours_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        trees(dir.path(), &["other", "dogwatch-w"]);
+        fs::write(dir.path().join("other").join(MEMBERS), std::process::id().to_string()).unwrap();
+        for name in ["other", "dogwatch-w"] {
+            let group = Group { version: Version::V1, dirs: vec![dir.path().join(name)] };
+            fs::write(dir.path().join(NAMED), serde_json::to_vec(&group).unwrap()).unwrap();
+            assert_eq!(clear(dir.path()), 0);
+        }
+        assert_eq!(clear(&dir.path().join("nothing")), 0);
+    }
+}

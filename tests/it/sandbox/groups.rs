@@ -1,0 +1,235 @@
+//! Control groups, where this machine gives them: what the kernel does while no look can, and that
+//! none is left.
+
+use std::fs;
+use std::path::PathBuf;
+
+use dogwatch::core::execution::{Exit, Status};
+use dogwatch::watch::{Tier, Version};
+use rustix::process::Signal;
+
+use super::kin::{
+    Family, LONG_MS, SHIM_KILLED, WELL, ended, patient, printed, shim_of, start, told,
+};
+use super::stand::{Where, as_user, narrow, within};
+use crate::watch::bench::{Bench, ends, signal};
+
+const MEMORY: &str = "it met its limit of 128 MiB of memory";
+
+/// Where a group of this process lies in a tree of the first version.
+fn own(controller: &str, of: &str) -> Option<PathBuf> {
+    let own = fs::read_to_string(format!("/proc/{of}/cgroup")).unwrap();
+    let path = own.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|one| one == controller).then(|| path.to_owned())
+    })?;
+    let dir = PathBuf::from(format!("/sys/fs/cgroup/{controller}{path}"));
+    dir.join("cgroup.procs").exists().then_some(dir)
+}
+
+/// Whether such groups can be made here, by a witness that is not our own code.
+fn has_first_version() -> bool {
+    ["memory", "pids"].iter().all(|controller| {
+        let made = own(controller, "self").map(|dir| dir.join(format!("w-{}", std::process::id())));
+        made.is_some_and(|dir| fs::create_dir(&dir).and_then(|()| fs::remove_dir(&dir)).is_ok())
+    })
+}
+
+/// A bench whose scripts are in groups; `None` where this machine has none.
+fn grouped(tier: Tier) -> Option<Bench> {
+    let bench = Bench::with(narrow);
+    let found = bench.watch().sandbox().unwrap();
+    assert_eq!(found.tier, Some(tier));
+    if has_first_version() {
+        assert_eq!((found.group, &found.no_group), (Some(Version::V1), &None));
+    } else {
+        assert_eq!(found.group.is_some(), found.no_group.is_none(), "{found:?}");
+    }
+    found.group.is_some().then_some(bench)
+}
+
+/// The groups that a process is in and that are its script's alone.
+fn groups_of(pid: i32) -> Vec<PathBuf> {
+    let of = pid.to_string();
+    let dirs = ["memory", "pids", "cpu"].iter().filter_map(|controller| own(controller, &of));
+    dirs.filter(|dir| dir.file_name().unwrap().to_string_lossy().starts_with("dogwatch-")).collect()
+}
+
+fn is_gone(groups: &[PathBuf]) -> bool {
+    !groups.is_empty() && groups.iter().all(|dir| !dir.exists())
+}
+
+async fn it_holds_a_script_and_goes_with_it(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let (_, family) = patient(&bench, "w").await;
+    let groups = groups_of(family.script());
+    let number = |name: &str| {
+        let file = groups.iter().map(|dir| dir.join(name)).find(|file| file.exists()).unwrap();
+        fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap()
+    };
+    assert_eq!(groups.len(), 3);
+    assert_eq!(number("memory.limit_in_bytes"), (128 + 4) << 20);
+    assert_eq!(number("pids.max"), 12 + 8 + 1);
+    assert_eq!(number("cpu.shares"), 256);
+    // All of it but its shim.
+    assert!(groups_of(family.shim).is_empty());
+    assert!(family.below.iter().all(|pid| groups_of(*pid) == groups));
+    family.go_on();
+    let (_, outcome) = bench.end().await;
+    assert_eq!(told(&outcome), WELL);
+    assert!(is_gone(&groups), "{groups:?}");
+    bench.nothing_is_left().await;
+}
+
+/// The shim is stopped, so whatever holds the script meanwhile is the kernel.
+async fn it_holds_a_script_while_nobody_looks(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let greedy = "import signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print('up')
+signal.sigwait([signal.SIGUSR1])
+held = [b'x' * (1 << 20) for _ in range(200)]
+print('took it')";
+    let id = start(&bench, "greedy", greedy, LONG_MS).await;
+    printed(&bench, &id, "up\n").await;
+    let family = Family::of(shim_of(&bench, &id));
+    signal(family.shim, Signal::STOP);
+    family.go_on();
+    assert!(ends(family.script()));
+    signal(family.shim, Signal::CONT);
+    let (_, outcome) = bench.end().await;
+    let met = (Status::Failed, Some(Exit::Signal(9)), Some(MEMORY), "up\n");
+    assert_eq!(told(&outcome), met);
+    bench.nothing_is_left().await;
+}
+
+/// One of several is killed by the kernel: the rest does not go on.
+async fn it_ends_a_script_of_which_a_part_was_killed(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let script = "import os, time
+if os.fork() == 0:
+    held = bytearray(200 << 20)
+    time.sleep(600)
+os.wait()
+time.sleep(600)";
+    start(&bench, "w", script, LONG_MS).await;
+    let (_, outcome) = bench.end().await;
+    assert_eq!((outcome.status, outcome.reason.as_deref()), (Status::Failed, Some(MEMORY)));
+    bench.nothing_is_left().await;
+}
+
+async fn it_holds_the_number_of_processes_while_nobody_looks(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let bomb = "import os, signal, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print('up')
+signal.sigwait([signal.SIGUSR1])
+pids = []
+try:
+    while True:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(600)
+        pids.append(pid)
+except OSError:
+    for pid in pids: os.kill(pid, 9)
+    for pid in pids: os.waitpid(pid, 0)
+print('made', len(pids))";
+    let id = start(&bench, "bomb", bomb, LONG_MS).await;
+    printed(&bench, &id, "up\n").await;
+    let family = Family::of(shim_of(&bench, &id));
+    signal(family.shim, Signal::STOP);
+    family.go_on();
+    assert!(ends(family.script()));
+    signal(family.shim, Signal::CONT);
+    let (_, outcome) = bench.end().await;
+    // With what stands over it and itself, 21.
+    let most = if tier == Tier::Namespaces { 19 } else { 20 };
+    assert_eq!(outcome.stdout.head, format!("up\nmade {most}\n"), "{outcome:?}");
+    bench.nothing_is_left().await;
+}
+
+/// What hides from every look at its environment and its parents.
+async fn what_a_killed_shim_leaves_is_found_by_it(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let script = "import os, subprocess, time
+subprocess.Popen(['setsid', 'sleep', '600'], env={'PATH': os.environ['PATH']})
+print('up')
+time.sleep(600)";
+    let id = start(&bench, "w", script, LONG_MS).await;
+    printed(&bench, &id, "up\n").await;
+    let family = Family::of(shim_of(&bench, &id));
+    let groups = groups_of(family.below[0]);
+    signal(family.shim, Signal::KILL);
+    let (_, outcome) = bench.end().await;
+    assert_eq!(told(&outcome), SHIM_KILLED);
+    assert!(family.is_gone() && is_gone(&groups));
+    bench.nothing_is_left().await;
+}
+
+async fn what_a_killed_bot_and_shim_leave_goes_at_the_next_start(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let (_, family) = patient(&bench, "w").await;
+    let groups = groups_of(family.script());
+    bench.crash().await;
+    signal(family.shim, Signal::KILL);
+    assert!(family.is_gone());
+    assert!(groups.iter().all(|dir| dir.exists()));
+    bench.open().unwrap();
+    assert_eq!(told(ended(&bench.adopt().await[0].found)), SHIM_KILLED);
+    assert!(is_gone(&groups));
+    bench.nothing_is_left().await;
+}
+
+/// Where one was promised a script does not run without.
+async fn without_it_nothing_starts(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let id = bench.launch("w", "print('ran')", LONG_MS).await;
+    fs::create_dir(bench.entry().join("group.json")).unwrap();
+    let session = crate::watch::bench::session();
+    dogwatch::ports::Launcher::go(bench.watch(), &session, &id).await.unwrap();
+    let (_, outcome) = bench.end().await;
+    assert_eq!((outcome.status, outcome.stdout.head.as_str()), (Status::Failed, ""));
+    let reason = outcome.reason.unwrap();
+    assert!(reason.contains("cannot start") && reason.contains("control group"), "{reason}");
+    bench.nothing_is_left().await;
+}
+
+async fn all(tier: Tier) {
+    it_holds_a_script_and_goes_with_it(tier).await;
+    it_holds_a_script_while_nobody_looks(tier).await;
+    it_ends_a_script_of_which_a_part_was_killed(tier).await;
+    it_holds_the_number_of_processes_while_nobody_looks(tier).await;
+    what_a_killed_shim_leaves_is_found_by_it(tier).await;
+    what_a_killed_bot_and_shim_leave_goes_at_the_next_start(tier).await;
+    without_it_nothing_starts(tier).await;
+}
+
+#[test]
+fn a_control_group_holds_each_script_and_goes_with_it_here() {
+    within(Where::Here, all);
+}
+
+#[test]
+fn a_control_group_holds_each_script_and_goes_with_it_without_namespaces() {
+    within(Where::Contained, all);
+}
+
+#[test]
+#[ignore = "run as another user by the next one"]
+fn user_here() {
+    within(Where::Here, async |tier| {
+        let bench = Bench::with(narrow);
+        let found = bench.watch().sandbox().unwrap().clone();
+        assert_eq!(found.tier, Some(tier));
+        if !has_first_version() && found.group.is_none() {
+            assert!(found.bounded().contains("only looked at"), "{found:?}");
+            assert!(found.no_group.is_some_and(|why| !why.is_empty()));
+        }
+    });
+}
+
+#[test]
+fn who_may_not_make_control_groups_is_told_why() {
+    as_user("sandbox::groups::user_here");
+}
