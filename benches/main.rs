@@ -92,7 +92,7 @@ fn main() -> ExitCode {
         show(runtime.block_on(start::run()));
     }
     if is_wanted("sandbox") {
-        show(runtime.block_on(sandbox::run()));
+        show(runtime.block_on(sandbox::run(wanted.watchers, wanted.idle_seconds)));
     }
     if is_wanted("watchers") {
         show(runtime.block_on(watchers::run(wanted.watchers, wanted.idle_seconds)));

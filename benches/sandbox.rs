@@ -1,8 +1,9 @@
-//! What the sandbox costs: the start of a script in it next to the same without, and what waits
-//! beside each script while nothing happens.
+//! What the sandbox costs: the start of a script in it next to the same without and next to a bare
+//! Python, and what waits beside each script while nothing happens.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,17 +11,23 @@ use dogwatch::core::execution::Outcome;
 use dogwatch::core::id::{ExecutionId, SessionId};
 use dogwatch::ports::{ExitSink, Launch, Launcher};
 use dogwatch::store::UlidIds;
+use dogwatch::watch::probe::Finding;
 use dogwatch::watch::{Limits, NetworkSettings, Sandbox, Settings, Timing, Watch};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
 use crate::bot;
-use crate::figures::{Line, Pairs};
+use crate::figures::{Line, Pairs, median};
 
 const ROUNDS: usize = 40;
-const LIVE: usize = 40;
-/// How long what idles is looked at.
-const IDLE: Duration = Duration::from_secs(10);
+/// What a script that does nothing comes to rest in, and its shim after it.
+const SETTLE: Duration = Duration::from_secs(30);
+/// What a script may take beyond Python, in KiB.
+const BEYOND_KIB_MAX: f64 = 512.0;
+/// What its start may take of processors beyond that of a bare Python, in milliseconds.
+const BEYOND_CPU_MS_MAX: f64 = 4.0;
 
 struct Ear(mpsc::UnboundedSender<Outcome>);
 
@@ -73,13 +80,19 @@ impl Launched {
 
     /// From "go" to its end in the bot.
     async fn run(&mut self) -> Duration {
+        self.run_all().await.1
+    }
+
+    /// From its launch, and from "go", to its end in the bot.
+    async fn run_all(&mut self) -> (Duration, Duration) {
+        let launched = Instant::now();
         let id = self.launch("pass").await;
         let begun = Instant::now();
         self.watch.go(&bot::session("s0"), &id).await.unwrap();
         let outcome = self.ends.recv().await.unwrap();
         let took = begun.elapsed();
         assert_eq!(outcome.status.word(), "completed", "{outcome:?}");
-        took
+        (launched.elapsed(), took)
     }
 
     async fn close(self) {
@@ -87,6 +100,22 @@ impl Launched {
         self.tasks.close();
         self.tasks.wait().await;
     }
+}
+
+/// A Python as a script has it, with nothing around it.
+fn bare() -> Duration {
+    let begun = Instant::now();
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-I", "-B", "-X", "utf8", "-u", "-c", "pass"]).env_clear();
+    assert!(python.status().unwrap().success());
+    begun.elapsed()
+}
+
+/// What this process's children, and theirs, have used of processors, in milliseconds; those that
+/// it has reaped.
+fn cpu_ms() -> f64 {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
+    (used.user_time() + used.system_time()).num_microseconds() as f64 / 1e3
 }
 
 /// The number in the line of a file that begins so.
@@ -104,11 +133,11 @@ fn processes(is: impl Fn(&str, &[u8]) -> bool) -> Vec<String> {
     names.filter(|pid| pid.parse::<u32>().is_ok() && is(pid, &reads(pid))).collect()
 }
 
-async fn idle(spool: &Path, sandbox: Sandbox) -> Vec<Line> {
+async fn idle(spool: &Path, sandbox: Sandbox, live: usize, window: Duration) -> Vec<Line> {
     let mut some = Launched::open(spool, sandbox);
     let script = "import time\nprint('up')\ntime.sleep(500)";
     let mut ids = vec![];
-    for _ in 0..LIVE {
+    for _ in 0..live {
         let id = some.launch(script).await;
         some.watch.go(&bot::session("s0"), &id).await.unwrap();
         ids.push(id);
@@ -119,28 +148,43 @@ async fn idle(spool: &Path, sandbox: Sandbox) -> Vec<Line> {
         }
     }
     let place = spool.as_os_str().as_encoded_bytes();
-    let shims = processes(|_, line| line.windows(place.len()).any(|part| part == place));
-    let firsts = processes(|pid, _| {
-        let parent = number(&format!("/proc/{pid}/status"), "PPid:").to_string();
-        shims.contains(&parent)
-    });
+    // What stands over a script is a copy of its shim, and called like it.
+    let both = processes(|_, line| line.windows(place.len()).any(|part| part == place));
+    let parent = |pid: &String| number(&format!("/proc/{pid}/status"), "PPid:").to_string();
+    let (firsts, shims): (Vec<_>, Vec<_>) =
+        both.iter().cloned().partition(|pid| both.contains(&parent(pid)));
     let pss = |pids: &[String]| {
         let sum: u64 =
             pids.iter().map(|pid| number(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).sum();
-        sum as f64 / LIVE as f64
+        sum as f64 / live as f64
     };
     let switches = || -> u64 {
         let one = |pid: &String| number(&format!("/proc/{pid}/status"), "voluntary_ctxt_switches:");
         shims.iter().chain(&firsts).map(one).sum()
     };
-    let before = switches();
-    tokio::time::sleep(IDLE).await;
-    let each_second = (switches() - before) as f64 / IDLE.as_secs_f64() / LIVE as f64;
+    // Nanoseconds on a processor (proc_pid_schedstat).
+    let ran_ns = || -> u64 {
+        let one = |pid: &String| number(&format!("/proc/{pid}/schedstat"), "");
+        shims.iter().chain(&firsts).map(one).sum()
+    };
+    tokio::time::sleep(SETTLE).await;
+    let (before, ran_before, begun) = (switches(), ran_ns(), Instant::now());
+    tokio::time::sleep(window).await;
+    let all = begun.elapsed().as_secs_f64() * live as f64;
+    let (woken, ran) = ((switches() - before) as f64 / all, (ran_ns() - ran_before) as f64 / all);
+    let (of_shim, of_first) = (pss(&shims), pss(&firsts));
+    let how = some.watch.sandbox().map(Finding::bounded).unwrap_or_default();
+    let of = format!("{live} live, {:.0} s; {how}", window.as_secs_f64());
+    let name = "sandbox";
     let lines = vec![
-        Line::new("sandbox", "memory (PSS) of a shim, KiB", pss(&shims)),
-        Line::new("sandbox", "memory (PSS) of what stands over a script, KiB", pss(&firsts)),
-        Line::new("sandbox", "voluntary switches a second beside an idle script", each_second)
-            .at_most(2.0),
+        Line::new(name, "memory (PSS) of a shim, KiB", of_shim),
+        Line::new(name, "memory (PSS) of what stands over a script, KiB", of_first),
+        Line::new(name, "both: what a script takes beyond Python, KiB", of_shim + of_first)
+            .at_most(BEYOND_KIB_MAX),
+        Line::new(name, "voluntary switches a second beside an idle script", woken)
+            .at_most(2.0)
+            .note(of),
+        Line::new(name, "µs of a processor a second beside an idle script", ran / 1e3),
     ];
     for id in &ids {
         some.watch.kill(&bot::session("s0"), id).await.unwrap();
@@ -152,7 +196,35 @@ async fn idle(spool: &Path, sandbox: Sandbox) -> Vec<Line> {
     lines
 }
 
-pub(crate) async fn run() -> Vec<Line> {
+/// Launched, run and told next to a bare Python, in turns.
+async fn started(within: &mut Launched) -> Vec<Line> {
+    let (mut from_go, mut from_launch) = (Pairs::default(), Pairs::default());
+    let (mut of_bare, mut of_held) = (vec![], vec![]);
+    for _ in 0..ROUNDS {
+        let at = cpu_ms();
+        let reference = bare();
+        let between = cpu_ms();
+        let (launched, run) = within.run_all().await;
+        of_bare.push(between - at);
+        of_held.push(cpu_ms() - between);
+        from_go.push(run, reference);
+        from_launch.push(launched, reference);
+    }
+    let (of_bare, of_held) = (median(of_bare), median(of_held));
+    let name = "sandbox";
+    vec![
+        Line::new(name, "go to end of a script, to a bare python3 -I", from_go.ratio())
+            .at_most(1.5)
+            .note(from_go.note()),
+        Line::new(name, "launch to end of a script, to the same", from_launch.ratio())
+            .note(from_launch.note()),
+        Line::new(name, "processor time of that beyond bare Python, ms", of_held - of_bare)
+            .at_most(BEYOND_CPU_MS_MAX)
+            .note(format!("{of_held:.1} ms to {of_bare:.1} ms")),
+    ]
+}
+
+pub(crate) async fn run(live: usize, idle_seconds: u64) -> Vec<Line> {
     let (bare, held, many) = (bot::place(), bot::place(), bot::place());
     let sandbox = Sandbox::Required(Limits::default());
     let mut without = Launched::open(&bare.path().join("spool"), Sandbox::Off);
@@ -163,10 +235,13 @@ pub(crate) async fn run() -> Vec<Line> {
         let reference = without.run().await;
         pairs.push(within.run().await, reference);
     }
+    let beside_python = started(&mut within).await;
     without.close().await;
     within.close().await;
     let what = format!("go to end of a script in {tier:?}, to the same without");
     let mut lines = vec![Line::new("sandbox", what, pairs.ratio()).at_most(1.5).note(pairs.note())];
-    lines.extend(idle(&many.path().join("spool"), sandbox).await);
+    lines.extend(beside_python);
+    let window = Duration::from_secs(idle_seconds);
+    lines.extend(idle(&many.path().join("spool"), sandbox, live, window).await);
     lines
 }

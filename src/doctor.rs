@@ -13,6 +13,7 @@ use crate::core::message::{Message, Request};
 use crate::engine::installations;
 use crate::ports::Model;
 use crate::slack::checkup::Kept;
+use crate::slack::checkup::setup::{APP_VARIABLE, Setup, TOKEN_VARIABLE};
 use crate::store::redis::health::Verdict;
 use crate::store::{Chosen, Redis};
 use crate::{app, audit, watch};
@@ -137,7 +138,9 @@ fn watchers(checkup: &mut Checkup, config: &Config) {
 async fn slack(checkup: &mut Checkup, config: &Config) {
     let Some(slack) = &config.slack else { return };
     let kept = kept(config).await.unwrap_or_default();
-    match app::slack::looked_at(slack, &kept).await {
+    let token = config::of_process(TOKEN_VARIABLE).map(Into::into);
+    let setup = Setup { token, app: config::of_process(APP_VARIABLE) };
+    match app::slack::looked_at(slack, &kept, &setup).await {
         Ok(findings) => {
             for finding in findings {
                 let grade = if finding.ok { Grade::Ok } else { Grade::Failed };

@@ -20,6 +20,7 @@ use crate::http::Check;
 use crate::ports::{Channel, Clock, Desk};
 use crate::slack::access::Keyring;
 use crate::slack::answer::Teller;
+use crate::slack::checkup::setup::Setup;
 use crate::slack::checkup::{self, Finding, Kept};
 use crate::slack::home::Homes;
 use crate::slack::oauth::{self, Installing};
@@ -100,10 +101,14 @@ fn settings(config: &SlackConfig) -> Settings {
 }
 
 /// What `dogwatch doctor` says of it.
-pub(crate) async fn looked_at(config: &SlackConfig, kept: &Kept) -> Result<Vec<Finding>> {
+pub(crate) async fn looked_at(
+    config: &SlackConfig,
+    kept: &Kept,
+    setup: &Setup,
+) -> Result<Vec<Finding>> {
     let settings = settings(config);
     let clock = Arc::new(SystemClock::from_store(Timestamp::ZERO));
-    Ok(checkup::look(&settings, &Web::new(&settings.api, clock)?, kept).await)
+    Ok(checkup::look(&settings, &Web::new(&settings.api, clock)?, kept, setup).await)
 }
 
 impl Slack {

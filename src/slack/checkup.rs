@@ -1,8 +1,11 @@
 //! What `dogwatch doctor` looks at in Slack: tokens, scopes, the way in. Owns what an app must be
 //! allowed, and the cure for each lack. Changes nothing there.
 
+pub mod setup;
+
 use serde_json::{Value, json};
 
+use self::setup::Setup;
 use super::access::Keyring;
 use super::web::{CallError, Web};
 use super::{Credentials, Ingress, Settings};
@@ -34,9 +37,6 @@ const APP_TOKEN: &str = "make an App-Level Token with connections:write under \"
 const INSTALL: &str = "open /slack/install of this bot's server, and install the app there again";
 const SEAL: &str = "put the secret back that it was sealed with, [slack.oauth] seal_key or \
                     client_secret, or install the app again: open /slack/install";
-/// Slack tells nobody how an app is set up.
-const HOME: &str = "for the home tab, \"Home Tab\" under \"App Home\" and the event \
-                    app_home_opened must be switched on, which cannot be seen from here";
 const NETWORK: &str = "is slack.com reachable from here, also through the proxy that is set?";
 
 /// One thing that was looked at.
@@ -58,8 +58,9 @@ fn lack(what: impl Into<String>, cure: &'static str) -> Finding {
     Finding { ok: false, what: what.into(), cure: Some(cure) }
 }
 
-/// Asks Slack who the bot is, what it may do, and for a connection where events come by one.
-pub async fn look(settings: &Settings, web: &Web, kept: &Kept) -> Vec<Finding> {
+/// Asks Slack who the bot is, what it may do, for a connection where events come by one, and how
+/// the app is set up.
+pub async fn look(settings: &Settings, web: &Web, kept: &Kept, setup: &Setup) -> Vec<Finding> {
     let mut findings = vec![];
     match &settings.credentials {
         Credentials::Token(token) => match web.known(token).await {
@@ -83,7 +84,7 @@ pub async fn look(settings: &Settings, web: &Web, kept: &Kept) -> Vec<Finding> {
              /slack/commands: Slack must reach them by https, under the URLs in the app's settings",
         )),
     }
-    findings.push(fine(HOME));
+    findings.extend(setup::look(settings, web, setup).await);
     findings
 }
 

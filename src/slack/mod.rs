@@ -36,7 +36,7 @@ pub mod web;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 /// Where Slack's Web API is.
 pub const API: &str = "https://slack.com/api/";
@@ -66,6 +66,13 @@ impl Settings {
     /// How a channel is heard.
     pub fn hearing_in(&self, channel: &str) -> Hearing {
         *self.channels.get(channel).unwrap_or(&self.hearing)
+    }
+
+    /// The app's id, where its own token says it: `xapp-1-A0123ABCD-…`.
+    pub fn app_id(&self) -> Option<String> {
+        let Ingress::Socket { app_token, .. } = &self.ingress else { return None };
+        let id = app_token.expose_secret().split('-').nth(2)?;
+        place::is_word(id).then(|| id.to_owned())
     }
 }
 

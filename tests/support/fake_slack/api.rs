@@ -66,6 +66,12 @@ impl World {
         match call.method.as_str() {
             "auth.test" => Ok(self.who_is(call.token.as_deref().unwrap_or_default())),
             "oauth.v2.access" => self.exchange(call.token.as_deref(), asked),
+            "apps.manifest.export" => match &self.manifest {
+                Some((app, manifest)) if *app == text(asked, "app_id") => {
+                    Ok(json!({ "manifest": manifest }))
+                }
+                Some(_) | None => Err("app_not_eligible"),
+            },
             "apps.connections.open" => Ok(json!({ "url": self.socket_url })),
             "chat.postMessage" => self.post(asked),
             "chat.postEphemeral" => self.ephemeral(asked),

@@ -156,6 +156,7 @@ struct World {
     hides_metadata: bool,
     /// What the token is allowed, where Slack says so.
     scopes: Option<String>,
+    manifest: Option<(String, Value)>,
     /// Messages of one page at most.
     page_max: usize,
     socket_url: String,
@@ -303,6 +304,11 @@ impl FakeSlack {
     /// The token is allowed this, with commas between.
     pub(crate) fn scopes_are(&self, scopes: &str) {
         self.world().scopes = Some(scopes.to_owned());
+    }
+
+    /// How this app is set up.
+    pub(crate) fn manifest_is(&self, app: &str, manifest: Value) {
+        self.world().manifest = Some((app.to_owned(), manifest));
     }
 
     /// Who reads finds no metadata any more.
