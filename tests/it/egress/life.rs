@@ -169,6 +169,45 @@ async fn an_older_process_is_retired_and_ends_what_it_has_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bot_retires_a_process_of_another_version() {
+    let stand = Stand::new();
+    std::fs::create_dir(stand.place()).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(stand.place().join("ctl")).unwrap();
+    let old = std::thread::spawn(move || {
+        let (mut bot, _) = socket.accept().unwrap();
+        let mut socket = Some(socket);
+        let mut heard = Vec::new();
+        for answer in ["{\"hello\":{\"version\":0,\"more\":1}}\n", "{\"done\":{}}\n"] {
+            let mut byte = [0];
+            while bot.read(&mut byte).unwrap() == 1 {
+                heard.push(byte[0]);
+                if byte == *b"\n" {
+                    break;
+                }
+            }
+            if answer.contains("done") {
+                // By then the next one can take its place.
+                socket = None;
+            }
+            bot.write_all(answer.as_bytes()).unwrap();
+        }
+        assert!(socket.is_none());
+        String::from_utf8(heard).unwrap()
+    });
+    let upstream = Upstream::start(|_| reply("200 OK", "", "hello"));
+    let host = format!("localhost:{}", upstream.port);
+    stand.egress.rule(rules("s/1", &[&host], &[])).await.unwrap();
+    let heard = old.join().unwrap();
+    assert!(
+        heard.starts_with("{\"hello\":{\"version\":1,") && heard.ends_with("{\"retire\":{}}\n")
+    );
+    let script = Script::new("s/1");
+    script.hand_over(&stand.place(), false);
+    assert!(script.get(&format!("http://{host}/")).starts_with("HTTP/1.1 200"));
+    stand.process();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_nobody_needs_ends() {
     let mut stand = Stand::settled(Settings { unused_ms: 50, ..Settings::default() });
     let script = stand.script("s/1", &["api.example.com"], &[]).await;
