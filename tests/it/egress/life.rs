@@ -37,6 +37,7 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
     let mut open = script.tunnel(&host).unwrap();
     let first = stand.process();
     let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let broken = AtomicUsize::new(0);
     let (url, place) = (format!("http://{host}/"), stand.place());
     std::thread::scope(|scope| {
         scope.spawn(|| keep(&script, &place, &done));
@@ -45,9 +46,8 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
                 // A connection that is made is answered, whoever is there by then.
                 let answer = script.get(&url);
                 assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 200"), "{answer}");
-                if !answer.is_empty() {
-                    answered.fetch_add(1, Ordering::Relaxed);
-                }
+                let count = if answer.is_empty() { &broken } else { &answered };
+                count.fetch_add(1, Ordering::Relaxed);
             }
         });
         let wait = |more: usize| {
@@ -64,6 +64,8 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
         done.store(true, Ordering::Relaxed);
     });
     assert_ne!(stand.process(), first);
+    // The one that was open when it was killed, if one was.
+    assert!(broken.load(Ordering::Relaxed) <= 1, "{broken:?} were broken");
     let mut rest = Vec::new();
     let _reset = open.read_to_end(&mut rest);
     assert_eq!(rest, b"");
