@@ -254,6 +254,8 @@ async fn only_one_process_serves_a_directory_and_refuses_what_it_cannot_use() {
     let wrong = bot(dir.path(), settings);
     let error = wrong.rule(rules("s/1", &["api.example.com"], &[])).await.unwrap_err();
     assert!(error.to_string().contains("extra_ca has no certificates"), "{error}");
+    // It would start the next one.
+    drop(wrong);
     for pid in crate::support::process::processes_of(dir.path()) {
         signal(pid, Signal::KILL);
     }
