@@ -6,7 +6,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::ClientConfig;
+use rustls::{ClientConfig, RootCertStore};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
@@ -98,6 +98,7 @@ pub(super) struct House {
     freed: Notify,
     live: AtomicUsize,
     live_max: usize,
+    system: RootCertStore,
     using: Mutex<Arc<Using>>,
     executions: Mutex<HashMap<String, Arc<Execution>>>,
 }
@@ -107,7 +108,8 @@ impl House {
     pub(super) fn new(log: Log, owner: u32, seed: u64, files_max: u64) -> io::Result<Self> {
         let clock = Clock::start();
         let told = Told::default();
-        let tls = reach::trust(None)?;
+        let system = reach::system();
+        let tls = reach::trust(&system, None)?;
         // Each connection takes two, and each listener and shim one.
         let files = usize::try_from(files_max / 3).unwrap_or(usize::MAX);
         Ok(Self {
@@ -124,6 +126,7 @@ impl House {
             freed: Notify::new(),
             live: AtomicUsize::new(0),
             live_max: files.clamp(1, EGRESS_CONNECTIONS_TOTAL_MAX),
+            system,
             using: Mutex::new(Arc::new(Using { told, tls })),
             executions: Mutex::default(),
         })
@@ -136,7 +139,7 @@ impl House {
 
     /// From now on it is used so.
     pub(super) fn settle(&self, told: Told) -> io::Result<()> {
-        let tls = reach::trust(told.extra_ca.as_deref())?;
+        let tls = reach::trust(&self.system, told.extra_ca.as_deref())?;
         let using = Arc::new(Using { told, tls });
         *self.using.lock().unwrap_or_else(PoisonError::into_inner) = using;
         Ok(())

@@ -77,8 +77,8 @@ struct Files {
 impl Log {
     /// Opens the files in a directory.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
-        let new = OpenOptions::new().read(true).append(true).create(true).to_owned();
-        let new = file::open(&dir.join(NEW), &mut new.clone())?;
+        let mut options = OpenOptions::new();
+        let new = file::open(&dir.join(NEW), options.read(true).append(true).create(true))?;
         let mut options = OpenOptions::new();
         let old = file::open(&dir.join(OLD), options.write(true).create(true).truncate(false))?;
         let bytes = new.metadata()?.len();
@@ -114,5 +114,42 @@ impl Files {
         self.new.set_len(0)?;
         self.bytes = 0;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_log_takes_two_files_of_bounded_size_and_loses_no_new_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let log = Log::open(dir.path()).unwrap();
+        let line = "x".repeat(10_000);
+        for number in 0..250 {
+            log.write(&serde_json::json!({ "number": number, "text": line }));
+        }
+        // Another process goes on where this one ended.
+        drop(log);
+        Log::open(dir.path()).unwrap().write(&serde_json::json!({ "number": 250 }));
+        let (new, old) = (fs::read(path(NEW)).unwrap(), fs::read(path(OLD)).unwrap());
+        assert!(
+            new.len() as u64 <= EGRESS_LOG_BYTES_MAX && old.len() as u64 <= EGRESS_LOG_BYTES_MAX
+        );
+        let numbers: Vec<u64> = [old, new]
+            .concat()
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| {
+                serde_json::from_slice::<serde_json::Value>(line).unwrap()["number"].clone()
+            })
+            .map(|number| number.as_u64().unwrap())
+            .collect();
+        let first = *numbers.first().unwrap();
+        assert_eq!(numbers, (first..=250).collect::<Vec<_>>());
+        assert!(first < 150, "the file that was set aside is gone");
     }
 }

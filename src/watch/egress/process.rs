@@ -70,10 +70,14 @@ fn serve(dir: &Path) -> Result<(), ProcessError> {
         .create(dir)
         .map_err(cannot("make its directory"))?;
     let lock = take_lock(dir)?;
-    let socket = bind(dir).map_err(cannot("listen on its socket"))?;
     let log = Log::open(dir).map_err(cannot("open its log"))?;
     let _fewer_files = spawn::allow_many_files();
     let owner = geteuid();
+    let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1_024, 1_024));
+    let house = House::new(log, owner.as_raw(), seed(), files);
+    let house = Arc::new(house.map_err(cannot("find certificates"))?);
+    // Not before it can answer at once: a shim waits no longer than a moment.
+    let socket = bind(dir).map_err(cannot("listen on its socket"))?;
     give_up_root(owner).map_err(cannot("give root up"))?;
     // Of another user's process this is forgotten, so after the change.
     set_dumpable(false).map_err(cannot("keep its memory to itself"))?;
@@ -83,9 +87,6 @@ fn serve(dir: &Path) -> Result<(), ProcessError> {
         .build()
         .map_err(cannot("begin"))?;
     let served = runtime.block_on(async {
-        let (files, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1_024, 1_024));
-        let house = House::new(log, owner.as_raw(), seed(), files);
-        let house = Arc::new(house.map_err(cannot("find certificates"))?);
         tell_of_panics(&house);
         socket.set_nonblocking(true).map_err(cannot("listen on its socket"))?;
         let socket = tokio::net::UnixListener::from_std(socket);

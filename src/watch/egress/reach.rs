@@ -19,11 +19,17 @@ use super::house::{Execution, Using};
 use crate::core::egress::{Denial, Destination, Host, Trouble, judge_address};
 use crate::core::limits::EGRESS_ADDRESSES_TRIED_MAX;
 
-/// Trusts the system's certificates and these.
-pub(super) fn trust(extra: Option<&str>) -> io::Result<Arc<ClientConfig>> {
+/// The system's certificates. Read once: it takes a while, and root may have to do it.
+pub(super) fn system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let (_known, _unusable) =
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// Trusts the system's certificates and these.
+pub(super) fn trust(system: &RootCertStore, extra: Option<&str>) -> io::Result<Arc<ClientConfig>> {
+    let mut roots = system.clone();
     let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "extra_ca has no certificates");
     let mut own = 0;
     for certificate in CertificateDer::pem_slice_iter(extra.unwrap_or_default().as_bytes()) {

@@ -37,6 +37,7 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
     let mut open = script.tunnel(&host).unwrap();
     let first = stand.process();
     let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let broken = AtomicUsize::new(0);
     let (url, place) = (format!("http://{host}/"), stand.place());
     std::thread::scope(|scope| {
         scope.spawn(|| keep(&script, &place, &done));
@@ -45,9 +46,8 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
                 // A connection that is made is answered, whoever is there by then.
                 let answer = script.get(&url);
                 assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 200"), "{answer}");
-                if !answer.is_empty() {
-                    answered.fetch_add(1, Ordering::Relaxed);
-                }
+                let count = if answer.is_empty() { &broken } else { &answered };
+                count.fetch_add(1, Ordering::Relaxed);
             }
         });
         let wait = |more: usize| {
@@ -64,6 +64,8 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
         done.store(true, Ordering::Relaxed);
     });
     assert_ne!(stand.process(), first);
+    // The one that was open when it was killed, if one was.
+    assert!(broken.load(Ordering::Relaxed) <= 1, "{broken:?} were broken");
     let mut rest = Vec::new();
     let _reset = open.read_to_end(&mut rest);
     assert_eq!(rest, b"");
@@ -169,6 +171,45 @@ async fn an_older_process_is_retired_and_ends_what_it_has_open() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bot_retires_a_process_of_another_version() {
+    let stand = Stand::new();
+    std::fs::create_dir(stand.place()).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(stand.place().join("ctl")).unwrap();
+    let old = std::thread::spawn(move || {
+        let (mut bot, _) = socket.accept().unwrap();
+        let mut socket = Some(socket);
+        let mut heard = Vec::new();
+        for answer in ["{\"hello\":{\"version\":0,\"more\":1}}\n", "{\"done\":{}}\n"] {
+            let mut byte = [0];
+            while bot.read(&mut byte).unwrap() == 1 {
+                heard.push(byte[0]);
+                if byte == *b"\n" {
+                    break;
+                }
+            }
+            if answer.contains("done") {
+                // By then the next one can take its place.
+                socket = None;
+            }
+            bot.write_all(answer.as_bytes()).unwrap();
+        }
+        assert!(socket.is_none());
+        String::from_utf8(heard).unwrap()
+    });
+    let upstream = Upstream::start(|_| reply("200 OK", "", "hello"));
+    let host = format!("localhost:{}", upstream.port);
+    stand.egress.rule(rules("s/1", &[&host], &[])).await.unwrap();
+    let heard = old.join().unwrap();
+    assert!(
+        heard.starts_with("{\"hello\":{\"version\":1,") && heard.ends_with("{\"retire\":{}}\n")
+    );
+    let script = Script::new("s/1");
+    script.hand_over(&stand.place(), false);
+    assert!(script.get(&format!("http://{host}/")).starts_with("HTTP/1.1 200"));
+    stand.process();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_nobody_needs_ends() {
     let mut stand = Stand::settled(Settings { unused_ms: 50, ..Settings::default() });
     let script = stand.script("s/1", &["api.example.com"], &[]).await;
@@ -213,6 +254,8 @@ async fn only_one_process_serves_a_directory_and_refuses_what_it_cannot_use() {
     let wrong = bot(dir.path(), settings);
     let error = wrong.rule(rules("s/1", &["api.example.com"], &[])).await.unwrap_err();
     assert!(error.to_string().contains("extra_ca has no certificates"), "{error}");
+    // It would start the next one.
+    drop(wrong);
     for pid in crate::support::process::processes_of(dir.path()) {
         signal(pid, Signal::KILL);
     }
