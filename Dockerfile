@@ -17,7 +17,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --uid 10001 --home-dir /var/lib/dogwatch --shell /usr/sbin/nologin dogwatch \
     && install -d -o dogwatch -g dogwatch -m 0700 /var/lib/dogwatch
-COPY --from=build /src/target/release/dogwatch /usr/local/bin/dogwatch
+COPY --from=build /src/target/release/dogwatch /src/target/release/dogwatch-shim /usr/local/bin/
 USER dogwatch
 VOLUME /var/lib/dogwatch
 EXPOSE 7878

@@ -109,6 +109,7 @@ fn launcher(
     let settings = watch::Settings {
         spool: spool.to_owned(),
         program: env!("CARGO_BIN_EXE_dogwatch").into(),
+        shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
         python: "/usr/bin/python3".into(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         redactor: Arc::new(str::to_owned),

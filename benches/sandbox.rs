@@ -49,6 +49,7 @@ impl Launched {
         let settings = Settings {
             spool: spool.to_owned(),
             program: env!("CARGO_BIN_EXE_dogwatch").into(),
+            shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
             python: "/usr/bin/python3".into(),
             env: vec![],
             redactor: Arc::new(str::to_owned),

@@ -146,6 +146,7 @@ async fn fill_spool(directory: &Path, count: usize) {
     let settings = watch::Settings {
         spool: spool.clone(),
         program: env!("CARGO_BIN_EXE_dogwatch").into(),
+        shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
         python: "/usr/bin/python3".into(),
         env: vec![],
         redactor: Arc::new(str::to_owned),

@@ -7,7 +7,7 @@ pub(crate) mod slack;
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
@@ -243,9 +243,11 @@ fn launcher(
         )
     })?;
     let redactor = redactor(config);
+    let program = program()?;
     let settings = watch::Settings {
         spool: config.watch.spool_dir.clone(),
-        program: program()?,
+        shim: shim(&program),
+        program,
         python,
         network: sandbox::network(config, &env),
         env,
@@ -261,6 +263,14 @@ fn launcher(
 pub fn environment() -> Vec<(String, String)> {
     let known = watch::ENV_ALLOWED.iter();
     known.filter_map(|name| Some(((*name).to_owned(), config::of_process(name)?))).collect()
+}
+
+/// What is run beside each script.
+fn shim(program: &Path) -> PathBuf {
+    watch::shim_of(program).unwrap_or_else(|why| {
+        tracing::info!(%why, "each script has the whole of this program beside it");
+        program.to_owned()
+    })
 }
 
 /// This very binary, also when its file was replaced meanwhile.

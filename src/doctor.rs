@@ -133,6 +133,11 @@ fn watchers(checkup: &mut Checkup, config: &Config) {
          (watch.live_per_person), and {LIVE_PER_SESSION_MAX} run in one conversation at most"
     );
     checkup.ok("watchers", what);
+    if let Some(why) = app::program().ok().and_then(|program| watch::shim_of(&program).err()) {
+        let what = format!("{why}, so each has the whole of dogwatch beside it: 1 MiB more each");
+        let cure = "install dogwatch-shim of the same build beside dogwatch";
+        checkup.add("watchers", Grade::Warning, what, Some(cure));
+    }
 }
 
 async fn slack(checkup: &mut Checkup, config: &Config) {
@@ -271,10 +276,10 @@ fn sandbox(checkup: &mut Checkup, config: &Config) -> Option<watch::probe::Findi
         checkup.add("sandbox", Grade::Failed, what, Some("see python"));
         return None;
     };
-    let program = app::program().ok()?;
+    let shim = app::program().map(|program| watch::shim_of(&program).unwrap_or(program)).ok()?;
     let spool = &config.watch.spool_dir;
     let place = if spool.exists() { spool.clone() } else { std::env::temp_dir() };
-    let found = watch::probe::ask(&program, &python, limits, &place);
+    let found = watch::probe::ask(&shim, &python, limits, &place);
     match (found.tier, &found.no_namespaces) {
         (Some(tier), None) => checkup.ok("sandbox", tier.words().to_owned()),
         (Some(tier), Some(why)) => {

@@ -7,6 +7,7 @@
 
 mod adopt;
 mod attend;
+mod beside;
 mod ctl;
 pub mod egress;
 mod exit_record;
@@ -41,6 +42,7 @@ use tokio_util::task::TaskTracker;
 pub use self::adopt::Redactor;
 use self::adopt::{Suspect, judge, printed};
 use self::attend::{Attendant, Handle, Sign};
+pub use self::beside::{beside, shim_of};
 use self::ctl::Order;
 pub use self::look::{Seen, look_at};
 use self::network::Network;
@@ -71,6 +73,7 @@ type Name = (SessionId, ExecutionId);
 /// What the launcher and its tasks hold together.
 struct Shared {
     spool: Spool,
+    /// What is run as the shim.
     program: PathBuf,
     common: Common,
     /// What scripts may reach, as the egress process is told it.
@@ -159,7 +162,7 @@ impl Watch {
         let network = Network::new(settings.network, spool.egress(), &settings.program);
         let shared = Shared {
             spool,
-            program: settings.program,
+            program: settings.shim,
             common: Common {
                 python: settings.python,
                 env: spawn::allowed(&settings.env),

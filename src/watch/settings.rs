@@ -12,8 +12,10 @@ use crate::core::limits::{SHIM_ANSWER_MS, START_MS_MAX, SWEEP_MS};
 pub struct Settings {
     /// The spool's directory; made where it is missing.
     pub spool: PathBuf,
-    /// The dogwatch binary, run again as the shim.
+    /// The dogwatch binary, run again for the network of scripts.
     pub program: PathBuf,
+    /// What is run as the shim, and tries the sandbox: [`shim_of`](super::shim_of) this program.
+    pub shim: PathBuf,
     /// The Python interpreter itself, not a wrapper; see [`find_python`].
     pub python: PathBuf,
     /// The host's environment. Scripts get only what is harmless of it.
@@ -34,7 +36,7 @@ impl Settings {
         match self.sandbox {
             Sandbox::Off => (None, None),
             Sandbox::Required(limits) => {
-                let found = probe::ask(&self.program, &self.python, limits, &self.spool);
+                let found = probe::ask(&self.shim, &self.python, limits, &self.spool);
                 let fence = |tier| Fence { tier, limits, group: found.group };
                 (found.tier.map(fence), Some(found))
             }

@@ -16,6 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
 
+use super::beside::VERSION;
 use super::sandbox::{Limits, Restraint};
 use super::spool::SCRIPT;
 use crate::core::limits::{SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX};
@@ -136,6 +137,12 @@ pub(super) fn script(
         });
     }
     command
+}
+
+/// Asks what is beside the bot for its version.
+pub(super) fn version(program: &Path) -> io::Result<Output> {
+    let mut command = command(program);
+    command.arg(VERSION).process_group(0).stdin(Stdio::null()).output()
 }
 
 /// Tries the sandbox in a process of its own, to its end.

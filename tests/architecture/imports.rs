@@ -28,6 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
     ("lib", &["*"]),
     ("main", &["*"]),
+    ("bin", &["watch"]),
 ];
 
 /// The crates that decisions may be made with: they are pure.

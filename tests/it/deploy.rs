@@ -172,7 +172,7 @@ fn the_apparmor_profile_allows_namespaces_to_the_program_of_the_unit_and_is_name
     let rules: Vec<&str> = profile.lines().filter(|line| !line.starts_with('#')).collect();
     let unit = unit(&read("contrib/dogwatch.service"));
     let program = unit["ExecStart"].split_whitespace().next().unwrap();
-    let head = format!("profile dogwatch {program} flags=(unconfined) {{");
+    let head = format!("profile dogwatch {program}{{,-shim}} flags=(unconfined) {{");
     assert!(rules.contains(&head.as_str()) && rules.contains(&"  userns,"), "{rules:?}");
     for names_it in ["docs/security.md", "src/watch/sandbox/probe.rs"] {
         assert!(read(names_it).contains("contrib/apparmor/dogwatch"), "{names_it}");

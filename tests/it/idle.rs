@@ -127,6 +127,7 @@ impl Bot {
         let settings = watch::Settings {
             spool: place.path().join("spool"),
             program: env!("CARGO_BIN_EXE_dogwatch").into(),
+            shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
             python: "/usr/bin/python3".into(),
             env: vec![],
             redactor: Arc::new(str::to_owned),

@@ -60,7 +60,7 @@ pub(crate) struct Setup {
     pub(crate) timing: Timing,
     pub(crate) python: PathBuf,
     /// What is run as a shim.
-    pub(crate) program: PathBuf,
+    pub(crate) shim: PathBuf,
     /// Of the model's client.
     pub(crate) idle_ms: u64,
     pub(crate) header_ms: u64,
@@ -86,7 +86,7 @@ impl Default for Setup {
             live_per_owner: dogwatch::core::limits::LIVE_PER_OWNER_MAX,
             timing: Timing::default(),
             python: "/usr/bin/python3".into(),
-            program: env!("CARGO_BIN_EXE_dogwatch").into(),
+            shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
             idle_ms: 60_000,
             header_ms: 60_000,
             secrets: Vec::new(),
@@ -225,7 +225,8 @@ impl Bot {
         let redactor = self.redactor();
         let settings = watch::Settings {
             spool: self.path().join("spool"),
-            program: self.setup.program.clone(),
+            program: env!("CARGO_BIN_EXE_dogwatch").into(),
+            shim: self.setup.shim.clone(),
             python: self.setup.python.clone(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
             redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),

@@ -106,7 +106,7 @@ async fn bring_about(bot: &mut Bot, ending: Ending, on: &str, up: &str) {
 async fn one_completion(ending: Ending) {
     let mut setup = Setup::default();
     if ending == Ending::SpawnError {
-        setup.program = "/no/such/dogwatch".into();
+        setup.shim = "/no/such/dogwatch".into();
     }
     let mut bot = Bot::with(setup).await;
     let (up, on) = (bot.fifo("up"), bot.fifo("on"));

@@ -140,14 +140,14 @@ pub(super) const TERMINATED: Told<'static> =
     (Status::Cancelled, Some(Exit::Signal(15)), None, "up\n");
 pub(super) const SHIM_KILLED: Told<'static> = (Status::Lost, None, Some("shim-killed"), "up\n");
 
-/// A bot whose program can be replaced.
+/// A bot whose shim can be replaced.
 pub(super) fn replaceable(dir: &Path) -> Settings {
     let settings = sandboxed(dir);
-    let program = dir.join("dogwatch");
-    if !program.exists() && fs::hard_link(&settings.program, &program).is_err() {
-        fs::copy(&settings.program, &program).unwrap();
+    let shim = dir.join("dogwatch-shim");
+    if !shim.exists() && fs::hard_link(&settings.shim, &shim).is_err() {
+        fs::copy(&settings.shim, &shim).unwrap();
     }
-    Settings { program, ..settings }
+    Settings { shim, ..settings }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a process that has nothing to do with the spool")]

@@ -33,10 +33,12 @@ fn place() -> Option<PathBuf> {
 
 /// As the launcher of a bot would be, with a sandbox.
 pub(super) fn sandboxed(dir: &Path) -> Settings {
-    let program = place().map(|place| place.join("dogwatch"));
     let settings = bench::settings(dir);
+    let moved = |name, from: &Path| place().map_or(from.to_owned(), |place| place.join(name));
+    let program = moved("dogwatch", &settings.program);
+    let shim = moved("dogwatch-shim", &settings.shim);
     let sandbox = Sandbox::Required(Limits::default());
-    Settings { sandbox, program: program.unwrap_or(settings.program.clone()), ..settings }
+    Settings { sandbox, program, shim, ..settings }
 }
 
 /// Small limits, so that they are soon met.
@@ -179,6 +181,7 @@ impl Again<'_> {
         let copies = [
             (std::env::current_exe().unwrap(), test.clone()),
             (PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")), dir.path().join("dogwatch")),
+            (PathBuf::from(env!("CARGO_BIN_EXE_dogwatch-shim")), dir.path().join("dogwatch-shim")),
         ];
         for (from, to) in copies {
             if fs::hard_link(&from, &to).is_err() {

@@ -149,9 +149,9 @@ async fn an_upgraded_bot(tier: Tier) {
     let (id, family) = patient(&bench, "old").await;
     bench.crash().await;
     // As packages do it: another file comes under the same name.
-    let (new, program) = (bench.path().join("new"), bench.path().join("dogwatch"));
-    fs::copy(&program, &new).unwrap();
-    fs::rename(&new, &program).unwrap();
+    let (new, shim) = (bench.path().join("new"), bench.path().join("dogwatch-shim"));
+    fs::copy(&shim, &new).unwrap();
+    fs::rename(&new, &shim).unwrap();
     bench.open().unwrap();
     assert_eq!(bench.adopt().await[0].found, Found::Held);
     let (next, of_next) = patient(&bench, "new").await;

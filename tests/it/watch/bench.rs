@@ -76,6 +76,7 @@ pub(crate) fn settings(dir: &Path) -> Settings {
     Settings {
         spool: dir.join("spool"),
         program: PathBuf::from(env!("CARGO_BIN_EXE_dogwatch")),
+        shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
         python: PathBuf::from("/usr/bin/python3"),
         env: [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("SLACK_BOT_TOKEN", "xoxb-1")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

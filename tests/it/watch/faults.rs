@@ -220,13 +220,13 @@ time.sleep(40)"
 /// Stops itself before it is a shim.
 fn stopped_at_birth(dir: &Path) -> Settings {
     let path = dir.join("stopped");
-    let program = env!("CARGO_BIN_EXE_dogwatch");
+    let program = env!("CARGO_BIN_EXE_dogwatch-shim");
     let text = format!("#!/bin/sh\nkill -STOP $$\nexec {program} \"$@\"\n");
     if !path.exists() {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
     }
-    Settings { program: path, ..impatient(dir) }
+    Settings { shim: path, ..impatient(dir) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +244,7 @@ fn deaf(dir: &Path) -> Settings {
         fs::write(&path, "#!/bin/sh\nwhile :; do sleep 1; kill -STOP $$; done\n").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
     }
-    Settings { program: path, ..impatient(dir) }
+    Settings { shim: path, ..impatient(dir) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

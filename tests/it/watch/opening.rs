@@ -1,13 +1,14 @@
 //! The spool: who may open it, and what it forgets.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use dogwatch::core::execution::Status;
 use dogwatch::core::limits::SPOOL_KEEP_MS;
 use dogwatch::ports::{Found, Launcher, SpoolEntry};
-use dogwatch::watch::{Settings, find_python};
+use dogwatch::watch::{self, Settings, find_python};
 
 use super::bench::{Bench, launch, session, settings};
 
@@ -100,7 +101,7 @@ fn seems_dead(entry: &SpoolEntry) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_program_is_named_and_leaves_nothing() {
-    let bench = Bench::with(|dir| Settings { program: "/no/dogwatch".into(), ..settings(dir) });
+    let bench = Bench::with(|dir| Settings { shim: "/no/dogwatch".into(), ..settings(dir) });
     let error = bench.watch().launch(launch("w", "print(1)", 9_000)).await.unwrap_err();
     assert!(error.to_string().contains("/no/dogwatch"), "{error}");
     assert_eq!(bench.adopt().await, []);
@@ -108,11 +109,35 @@ async fn a_missing_program_is_named_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_no_shim_is_never_started() {
-    let mut bench = Bench::with(|dir| Settings { program: "/bin/true".into(), ..settings(dir) });
+    let mut bench = Bench::with(|dir| Settings { shim: "/bin/true".into(), ..settings(dir) });
     let id = bench.start("w", "print(1)", 9_000).await;
     let (ended, outcome) = bench.end().await;
     assert_eq!((ended, outcome.status), (id, Status::Lost));
     assert_eq!(outcome.reason.as_deref(), Some("never-started"));
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "what a person runs by hand is another process")]
+fn the_small_program_is_used_where_it_is_there_and_of_this_version() {
+    let (own, small) = (env!("CARGO_BIN_EXE_dogwatch"), env!("CARGO_BIN_EXE_dogwatch-shim"));
+    assert_eq!(watch::shim_of(Path::new(own)), Ok(small.into()));
+    let dir = tempfile::tempdir().unwrap();
+    let (program, beside) = (dir.path().join("dogwatch"), dir.path().join("dogwatch-shim"));
+    let why = watch::shim_of(&program).unwrap_err();
+    assert_eq!(why, format!("there is no {}", beside.display()));
+    for (text, said) in [("echo 9.9.9", "of version '9.9.9'"), ("exit 1", "of version ''")] {
+        fs::write(&beside, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o700)).unwrap();
+        let why = watch::shim_of(&program).unwrap_err();
+        assert!(why.contains(said) && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
+    }
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(watch::shim_of(&program).unwrap_err().contains("denied"));
+    for words in [&[][..], &["shim"], &["--help"], &["shim", "a", "b"]] {
+        let ran = std::process::Command::new(small).args(words).output().unwrap();
+        assert_eq!(ran.status.code(), Some(64), "{words:?}");
+        assert!(String::from_utf8_lossy(&ran.stderr).contains("by hand"), "{words:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
