@@ -41,6 +41,7 @@ const STD_OUTSIDE_CORE: &[&str] = &["env", "fs", "io", "net", "os", "process", "
 const OWNED_CRATES: &[(&str, &[&str])] = &[
     ("anyhow", &["app", "audit", "cli", "main", "serve"]),
     ("axum", &["app", "http", "slack"]),
+    ("base64", &["watch"]),
     ("clap", &["cli", "main"]),
     ("form_urlencoded", &["slack"]),
     ("hmac", &["slack"]),

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_LENGTH, HeaderMap, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
 use hyper::{Method, Request, Response};
@@ -143,33 +145,10 @@ fn brings_pass(headers: &HeaderMap, pass: &str) -> bool {
         let (scheme, rest) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("basic").then(|| rest.trim())
     });
-    let text = basic.and_then(decode).and_then(|bytes| String::from_utf8(bytes).ok());
+    let bytes = basic.and_then(|text| BASE64_STANDARD.decode(text).ok());
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     let password = text.as_deref().and_then(|text| text.split_once(':'));
     password.is_some_and(|(_, password)| same_pass(password, pass))
-}
-
-/// Base64 with its padding.
-fn decode(text: &str) -> Option<Vec<u8>> {
-    let digit = |c: u8| match c {
-        b'A'..=b'Z' => Some(u32::from(c - b'A')),
-        b'a'..=b'z' => Some(u32::from(c - b'a') + 26),
-        b'0'..=b'9' => Some(u32::from(c - b'0') + 52),
-        b'+' => Some(62),
-        b'/' => Some(63),
-        _ => None,
-    };
-    let mut bytes = Vec::new();
-    for group in text.trim_end_matches('=').as_bytes().chunks(4) {
-        let mut bits = 0;
-        for c in group {
-            bits = bits << 6 | digit(*c)?;
-        }
-        let unused = 4_usize.saturating_sub(group.len());
-        bits <<= 6 * unused;
-        let [_, first, second, third] = u32::to_be_bytes(bits);
-        bytes.extend([first, second, third].into_iter().take(3_usize.checked_sub(unused)?));
-    }
-    Some(bytes)
 }
 
 /// Two programs may take two lengths for different ones, and so the end of one request for the
