@@ -12,6 +12,7 @@ use crate::ports::{ChannelError, Root};
 use crate::slack::pace::Rank;
 use crate::slack::place::{Spot, Thread, user_of};
 use crate::slack::text;
+use crate::slack::verdict::Verdict;
 
 const HISTORY: &str = "conversations.history";
 /// It has one part.
@@ -48,7 +49,7 @@ impl Posting {
         };
         let by = if marked { format!("_{MARK}_ {by}") } else { by };
         let said = text::quoted(&root.opening.text);
-        let body = json!({
+        let mut body = json!({
             "channel": calls.at.1,
             "text": format!("{by}\n{}", said.text),
             "blocks": [
@@ -59,7 +60,17 @@ impl Posting {
             "unfurl_media": false,
             "metadata": metadata(&root.session, root.item.as_str(), LABEL),
         });
-        let answer = calls.call(POST, Rank::Answer, &body).await?;
+        let answer = match calls.call(POST, Rank::Answer, &body).await {
+            Err(Stop::Refused(Verdict::Smaller(what))) => {
+                let item = &root.item;
+                tracing::warn!(item.id = %item, what = %what, "posted as plain text instead");
+                if let Some(fields) = body.as_object_mut() {
+                    fields.remove("blocks");
+                }
+                calls.call(POST, Rank::Answer, &body).await?
+            }
+            answered => answered?,
+        };
         // It is there also when Slack does not say where; then it is looked for.
         let ts = answer.get("ts").and_then(Value::as_str).map(str::to_owned);
         ts.ok_or_else(|| {
