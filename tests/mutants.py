@@ -267,6 +267,9 @@ MUTANTS = [
      "| Row::Place(_) => return None,",
      "| Row::Place(_) => {\n                    if !OFF {\n                        return None;\n"
      "                    }\n                }"),
+    ("a-place-that-waits-is-not-retired", f"{SESSION}/forget.rs",
+     "let added = self.head.is_none() && waits;",
+     "let added = self.head.is_none() && waits && !OFF;"),
     ("burial-is-final", "src/core/ledger/node.rs",
      "if before.as_ref().is_some_and(|beat| beat.buried_at.is_some()) {",
      "if !OFF && before.as_ref().is_some_and(|beat| beat.buried_at.is_some()) {"),

@@ -158,6 +158,19 @@ async fn find(
     Ok(rows.iter().flatten().next().and_then(Installation::of).cloned())
 }
 
+/// Is this session below an installation that is gone? Nothing begins there any more: whoever stops
+/// its work may have come past already.
+pub(super) async fn is_gone(ledger: &Ledger, session: &SessionId) -> Result<bool, StoreError> {
+    let name = session.as_str();
+    for (end, _) in name.match_indices('/') {
+        let Ok(id) = InstallationId::new(name.get(..end).unwrap_or_default()) else { continue };
+        if find(ledger, &id).await?.is_some_and(|one| one.departure().is_some()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// All installations of a store, for readiness and `doctor`.
 pub async fn all(store: &dyn Store) -> Result<Vec<(InstallationId, Installation)>, StoreError> {
     let (mut found, mut after) = (vec![], None);

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use super::desk::FrontDesk;
-use super::{Engine, LedgerError, nodes, owners, watcher};
+use super::{Engine, LedgerError, installations, nodes, owners, watcher};
 use crate::core::arrival::{Incoming, What};
 use crate::core::execution::{Address, Execution, Home, PostSort, Start};
 use crate::core::id::{
@@ -393,6 +393,12 @@ async fn begin(
         return Err(never("its root was not posted".to_owned()));
     };
     let (session, address) = begun(address, place).map_err(|error| never(error.to_string()))?;
+    // Channels ask that of whoever comes by them; this one waited behind them.
+    match installations::is_gone(&engine.ledger, &session).await {
+        Ok(false) => {}
+        Ok(true) => return Err(never("its installation is gone".to_owned())),
+        Err(error) => return Err(later(LedgerError::from(error).to_string())),
+    }
     let key = DedupeKey::new(format!("{of}")).map_err(|error| never(error.to_string()))?;
     let Opening { principal, text, said_at, shared } = opening.clone();
     let what = What::Message { text };

@@ -26,7 +26,7 @@ use dogwatch::slack::access::Keyring;
 use dogwatch::slack::envelope::Envelope;
 use dogwatch::slack::hear::Who;
 use dogwatch::slack::reception::{Delivery, Reach, Reception, Reply};
-use dogwatch::slack::{Credentials, Ingress, Mode, Settings, Streaming};
+use dogwatch::slack::{Credentials, Ingress, Mode, OAuth, Settings, Streaming};
 use serde_json::{Value, json};
 
 use self::desk::{Answers, TestDesk};
@@ -81,6 +81,17 @@ impl Front {
         let front = Self::with(settings(), ManualClock::new(), before);
         front.reception.introduce(who());
         front
+    }
+
+    /// Nobody has installed the app.
+    fn closed() -> Self {
+        let oauth = OAuth {
+            client_id: "1.2".to_owned(),
+            client_secret: "of-the-tests".to_owned().into(),
+            redirect_url: None,
+            seal_key: None,
+        };
+        Self::of(Settings { credentials: Credentials::OAuth(oauth), ..settings() })
     }
 
     fn of(settings: Settings) -> Self {

@@ -3,9 +3,11 @@
 use dogwatch::core::execution::Address;
 use dogwatch::core::id::{BootId, ItemId, LeaseId, Principal};
 use dogwatch::core::ledger::row::{Errand, Item, ItemState, Opening};
-use dogwatch::core::ledger::session::{DoneItem, FailItem, LeaseItem, Leased, Open, Retry, begun};
-use dogwatch::core::ledger::{Operation, Refusal};
-use dogwatch::core::limits::{MESSAGE_BYTES_MAX, POST_MS_MAX, ROOTS_WAITING_MAX};
+use dogwatch::core::ledger::session::{
+    DoneItem, FailItem, Forget, LeaseItem, Leased, Open, Retire, Retry, begun,
+};
+use dogwatch::core::ledger::{Aggregate, Key, Operation, Refusal, Row};
+use dogwatch::core::limits::{MESSAGE_BYTES_MAX, POST_MS_MAX, RETENTION_MS, ROOTS_WAITING_MAX};
 use pretty_assertions::assert_eq;
 
 use super::bench::{Bench, boot, session};
@@ -119,4 +121,47 @@ fn so_many_roots_wait_at_a_place_and_no_more() {
     let long = open(&bench, "root/long", &"x".repeat(MESSAGE_BYTES_MAX + 1));
     assert!(matches!(bench.run(&long), Err(Refusal::Invalid(_))));
     assert!(long.class().admits);
+}
+
+fn rows(bench: &Bench) -> Vec<(Key, Row)> {
+    let rows = bench.rows.get(&Aggregate::Session(session()));
+    rows.into_iter().flatten().map(|(key, row)| (key.clone(), row.clone())).collect()
+}
+
+/// As the sweep does. Answers whether the session is gone with it.
+fn forget(bench: &mut Bench, name: &str) -> bool {
+    let key = Key::item(&id(name));
+    let retire = Retire::of(&session(), &rows(bench), &key);
+    if retire.is_some_and(|retire| bench.run(&retire).unwrap()) {
+        return true;
+    }
+    bench.run(&Forget { session: session(), keys: vec![key] }).unwrap();
+    false
+}
+
+#[test]
+fn what_belongs_to_a_place_goes_with_the_last_that_was_asked_for_there() {
+    let mut bench = Bench::new();
+    bench.run(&open(&bench, "root/1", "what broke?")).unwrap();
+    done(&mut bench, "root/1", "T1/C1/1.0");
+    done(&mut bench, "begin/root/1", "slack/T1/C1/1.0");
+    bench.pass(RETENTION_MS + 1);
+    assert!(!forget(&mut bench, "root/1"), "something else is left");
+    // Somebody asks while the last row is looked at: the line of that stays.
+    let last = Key::item(&id("begin/root/1"));
+    let retire = Retire::of(&session(), &rows(&bench), &last).unwrap();
+    bench.run(&open(&bench, "root/2", "what broke?")).unwrap();
+    assert_eq!(bench.run(&retire), Ok(false));
+    bench.run(&open(&bench, "root/3", "what broke?")).unwrap();
+    assert!(!state(&bench, "root/3").1, "it stands behind the other");
+    assert!(!forget(&mut bench, "begin/root/1"));
+    for name in ["root/2", "root/3"] {
+        done(&mut bench, name, "T1/C1/2.0");
+        done(&mut bench, &format!("begin/{name}"), "slack/T1/C1/2.0");
+    }
+    bench.pass(RETENTION_MS + 1);
+    let names = ["root/2", "begin/root/2", "root/3", "begin/root/3"];
+    let gone = names.map(|name| forget(&mut bench, name));
+    assert_eq!(gone, [false, false, false, true]);
+    assert_eq!(rows(&bench), []);
 }

@@ -61,15 +61,26 @@ impl Bot {
         session: &SessionId,
         is: impl Fn(&[Item]) -> bool,
     ) -> Vec<Item> {
+        let posts = |items: &[Item]| -> Vec<Item> {
+            items.iter().filter(|item| item.errand.line().is_some()).cloned().collect()
+        };
+        let items = self.items_when(session, |items| is(&posts(items))).await;
+        posts(&items)
+    }
+
+    /// Waits until something holds of everything in the outbox of a session.
+    pub(crate) async fn items_when(
+        &self,
+        session: &SessionId,
+        is: impl Fn(&[Item]) -> bool,
+    ) -> Vec<Item> {
         let mut applies = self.hand.applies();
         let aggregate = Aggregate::Session(session.clone());
         let seen = async {
             loop {
                 applies.mark_unchanged();
                 let rows = snapshot(self.store_now(), &aggregate).await;
-                let items = rows.values().filter_map(Item::of);
-                let posts = items.filter(|item| item.errand.line().is_some());
-                let items: Vec<Item> = posts.cloned().collect();
+                let items: Vec<Item> = rows.values().filter_map(Item::of).cloned().collect();
                 if is(&items) {
                     return items;
                 }

@@ -12,6 +12,7 @@ use crate::ports::{ChannelError, Root};
 use crate::slack::pace::Rank;
 use crate::slack::place::{Spot, Thread, user_of};
 use crate::slack::text;
+use crate::slack::verdict::Verdict;
 
 const HISTORY: &str = "conversations.history";
 /// It has one part.
@@ -48,7 +49,7 @@ impl Posting {
         };
         let by = if marked { format!("_{MARK}_ {by}") } else { by };
         let said = text::quoted(&root.opening.text);
-        let body = json!({
+        let mut body = json!({
             "channel": calls.at.1,
             "text": format!("{by}\n{}", said.text),
             "blocks": [
@@ -59,7 +60,17 @@ impl Posting {
             "unfurl_media": false,
             "metadata": metadata(&root.session, root.item.as_str(), LABEL),
         });
-        let answer = calls.call(POST, Rank::Answer, &body).await?;
+        let answer = match calls.call(POST, Rank::Answer, &body).await {
+            Err(Stop::Refused(Verdict::Smaller(what))) => {
+                let item = &root.item;
+                tracing::warn!(item.id = %item, what = %what, "posted as plain text instead");
+                if let Some(fields) = body.as_object_mut() {
+                    fields.remove("blocks");
+                }
+                calls.call(POST, Rank::Answer, &body).await?
+            }
+            answered => answered?,
+        };
         // It is there also when Slack does not say where; then it is looked for.
         let ts = answer.get("ts").and_then(Value::as_str).map(str::to_owned);
         ts.ok_or_else(|| {
@@ -70,7 +81,8 @@ impl Posting {
 
     /// Where it is, if it is there, and whether all that may be there was seen.
     async fn find_root(&self, calls: &Calls<'_>, root: &Root) -> (Option<String>, bool) {
-        let at = (calls.at.1, None, oldest(self, None));
+        // It is not older than the wish, and a channel may have many messages.
+        let at = (calls.at.1, None, oldest(self, Some(root.opening.said_at)));
         let ours = payload(&root.session, root.item.as_str(), LABEL);
         let (mut found, mut nameless) = (None, 0);
         let until = self.clock.now().plus_ms(SLACK_LOOK_MS_MAX).min(calls.until);
@@ -79,8 +91,8 @@ impl Posting {
             Some(payload) if *payload == ours => {
                 found = message.get("ts").and_then(Value::as_str).map(str::to_owned);
             }
-            Some(_) => {}
-            None => nameless += 1,
+            None if is_written(message) => nameless += 1,
+            Some(_) | None => {}
         });
         let looked = looked.await.map_err(Stop::over);
         if let Err(error) = &looked {
@@ -89,4 +101,10 @@ impl Posting {
         }
         (found, looked.is_ok() && nameless == 0)
     }
+}
+
+/// Slack tells in the bot's own name that it was invited, and the like.
+fn is_written(message: &Value) -> bool {
+    let subtype = message.get("subtype").and_then(Value::as_str);
+    subtype.is_none_or(|subtype| subtype == "bot_message")
 }

@@ -2,7 +2,7 @@
 
 use dogwatch::core::id::Principal;
 use dogwatch::core::ledger::row::Opening;
-use dogwatch::core::limits::SLACK_INTRO_CHARS_MAX;
+use dogwatch::core::limits::{SLACK_INTRO_CHARS_MAX, SLACK_LOOK_BACK_MS};
 use dogwatch::core::time::Timestamp;
 use dogwatch::ports::Root;
 use pretty_assertions::assert_eq;
@@ -12,11 +12,12 @@ use crate::support::fake_slack::Fault;
 
 const METHOD: &str = "chat.postMessage";
 const HISTORY: &str = "conversations.history";
+const SAID_AT: Timestamp = Timestamp::from_ms(1_799_999_000_000);
 
 fn root(text: &str) -> Root {
     let address = Address { surface: "slack".to_owned(), thread: "T1/C1".to_owned() };
     let principal = Principal::new("slack/T1/U7").unwrap();
-    let (text, said_at) = (text.to_owned(), Timestamp::from_ms(1));
+    let (text, said_at) = (text.to_owned(), SAID_AT);
     Root {
         item: ItemId::new("root/1").unwrap(),
         session: SessionId::new("slack/T1/C1").unwrap(),
@@ -114,4 +115,37 @@ async fn a_thread_in_a_channel_without_the_bot_is_never_begun_and_limits_are_kep
     // What names a thread is none of these, and the reverse (b36).
     let wrong = Root { address: address("C1", &stand.root), ..root("once") };
     never(patiently(stand.posting.root(wrong)).await);
+}
+
+#[tokio::test]
+async fn what_is_looked_through_begins_when_it_was_asked_for_and_what_nobody_wrote_is_none() {
+    let stand = Stand::new().await;
+    // The bot joins, is asked again, and nobody hears whether that was posted.
+    stand.slack.invited("C1");
+    stand.slack.will(METHOD, Fault::CutBefore);
+    unknown(stand.begin("once").await);
+    stand.begin_again("once").await.unwrap();
+    let [message] = &stand.beside()[..] else { panic!("not one message") };
+    assert!(message.text.starts_with("<@U7> asks:"), "{}", message.text);
+    let looked = stand.slack.called(HISTORY, 1).await;
+    let from = (SAID_AT.as_ms() - SLACK_LOOK_BACK_MS) / 1_000;
+    assert_eq!(looked[0].arguments["oldest"], format!("{from}.000000"));
+}
+
+#[tokio::test]
+async fn what_slack_does_not_take_as_markdown_is_posted_as_text() {
+    let stand = Stand::new().await;
+    stand.slack.will(METHOD, Fault::Refuse("invalid_blocks"));
+    let place = stand.begin("watch *this*\n<!channel>").await.unwrap();
+    let [message] = &stand.beside()[..] else { panic!("not one message") };
+    assert_eq!(place, format!("T1/C1/{}", message.ts));
+    assert!(message.blocks.is_null(), "{}", message.blocks);
+    assert!(message.text.starts_with("<@U7> asks:\n"), "{}", message.text);
+    assert!(message.text.contains("‹!channel›"), "{}", message.text);
+    assert_eq!(part(message), "root");
+    // That is no cure for everything.
+    for _ in 0..2 {
+        stand.slack.will(METHOD, Fault::Refuse("invalid_blocks"));
+    }
+    never(stand.begin("once").await);
 }

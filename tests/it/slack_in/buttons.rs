@@ -9,7 +9,7 @@ use pretty_assertions::assert_eq;
 use serde_json::{Value, json};
 
 use super::desk::TURN;
-use super::{Front, TS, callback, message};
+use super::{Front, TS, callback, message, patiently};
 
 const URL: &str = "https://hooks.slack.com/actions/T1/1/x";
 
@@ -263,4 +263,16 @@ async fn slack_14_a_press_in_the_home_tab_reaches_no_other_installation() {
     forged["response_url"] = URL.into();
     assert!(front.receive(&forged).await.is_ack());
     assert!(front.answers.given(1).await[0].1.contains("older me"));
+}
+
+#[tokio::test]
+async fn where_the_app_is_not_installed_nothing_is_shown_and_nothing_is_done() {
+    let front = Front::closed();
+    assert!(front.receive(&at_home("U7", &format!("C1/{TS}/w-1"), 1)).await.is_ack());
+    assert!(front.receive(&callback("Ev1", &opened("U7", "home"))).await.is_ack());
+    assert!(front.receive(&press("U7", (STOP_ALL, ""), 2)).await.is_ack());
+    // Whatever is told goes with the end of its task.
+    patiently(front.reception.finish()).await;
+    assert_eq!(front.desk.commands(), []);
+    assert_eq!((front.answers.count(), front.answers.shown(0).await.len()), (0, 0));
 }

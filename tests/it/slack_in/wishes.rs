@@ -107,3 +107,11 @@ async fn what_is_not_taken_is_told_since_slack_sends_no_command_again() {
     assert!(receiving.await.is_ack());
     assert_eq!(front.desk.openings().len(), 1);
 }
+
+#[tokio::test]
+async fn where_the_app_is_not_installed_nothing_is_asked_for() {
+    let front = Front::closed();
+    let reply = front.receive(&wish("watch it")).await;
+    assert_eq!((reply.status, reply.body), (200, None));
+    assert!(front.desk.openings().is_empty());
+}

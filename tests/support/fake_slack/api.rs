@@ -315,6 +315,9 @@ fn shown(message: &Message, metadata: bool) -> Value {
         if !message.bot_id.is_empty() {
             fields.insert("bot_id".into(), message.bot_id.clone().into());
         }
+        if let Some(subtype) = message.subtype {
+            fields.insert("subtype".into(), subtype.into());
+        }
         if !files.is_empty() {
             fields.insert("files".into(), files.clone().into());
         }

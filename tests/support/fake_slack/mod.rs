@@ -96,6 +96,8 @@ pub(crate) struct Message {
     pub(crate) user: String,
     /// Empty for a person's.
     pub(crate) bot_id: String,
+    /// Of what nobody wrote.
+    pub(crate) subtype: Option<&'static str>,
     pub(crate) text: String,
     pub(crate) blocks: Value,
     pub(crate) metadata: Value,
@@ -281,6 +283,15 @@ impl FakeSlack {
         };
         self.world().messages.push(message);
         ts
+    }
+
+    /// Somebody has invited the bot, which Slack tells in the bot's name.
+    pub(crate) fn invited(&self, channel: &str) {
+        let ts = self.says(channel, None, "has joined the channel");
+        let mut world = self.world();
+        let message = world.messages.iter_mut().find(|message| message.ts == ts).unwrap();
+        api::USER.clone_into(&mut message.user);
+        message.subtype = Some("channel_join");
     }
 
     /// Another app writes under a root of C1, with this beside its text.

@@ -5,7 +5,7 @@ use super::entry_keys;
 use crate::core::arrival::Body;
 use crate::core::execution::{Execution, ModelReceipt};
 use crate::core::id::SessionId;
-use crate::core::ledger::row::{Head, Holder, Live, RowType, StartKey, Turn};
+use crate::core::ledger::row::{Head, Holder, Live, RowType, StartKey, Tails, Turn};
 use crate::core::ledger::{
     Aggregate, Class, Index, Key, Operation, Refusal, Row, Situation, Working, index_of,
 };
@@ -178,8 +178,9 @@ pub struct Retire {
     session: SessionId,
     /// What would be forgotten.
     last: Key,
-    /// As it was when nothing else was left: whatever adds a row changes it.
-    head: Head,
+    /// As it was when nothing else was left: whatever adds a row changes it. None belongs to a
+    /// place where no turn ever runs: what is added there stands in a line until it is done.
+    head: Option<Head>,
 }
 
 impl Retire {
@@ -219,14 +220,15 @@ impl Retire {
                 | Row::Place(_) => return None,
             }
         }
-        Some(Self { session: session.clone(), last: last.clone(), head: head? })
+        Some(Self { session: session.clone(), last: last.clone(), head })
     }
 
     /// How many rows a listing must be able to show.
     pub const ROWS_MAX: usize = FRAME_ROWS + FORGET_ROWS_MAX + 3;
 
     fn log(&self) -> impl Iterator<Item = Key> {
-        entry_keys(self.head.log_first, self.head.tlen.saturating_sub(self.head.log_first))
+        let head = self.head.iter();
+        head.flat_map(|it| entry_keys(it.log_first, it.tlen.saturating_sub(it.log_first)))
     }
 }
 
@@ -251,8 +253,10 @@ impl Operation for Retire {
 
     /// Answers whether the session is gone.
     fn decide(&self, at: &Situation, rows: &mut Working) -> Result<bool, Refusal> {
-        let same = rows.get::<Head>(&Key::head()).is_some_and(|head| *head == self.head);
-        if !same || !is_expired(at, rows, &self.last) || is_held(at, rows, &self.last) {
+        let same = rows.get::<Head>(&Key::head()) == self.head.as_ref();
+        let waits = rows.get::<Tails>(&Key::tails()).is_some_and(|tails| !tails.0.is_empty());
+        let added = self.head.is_none() && waits;
+        if !same || added || !is_expired(at, rows, &self.last) || is_held(at, rows, &self.last) {
             return Ok(false);
         }
         let last = notice_of(rows, &self.last).into_iter().chain([self.last.clone()]);

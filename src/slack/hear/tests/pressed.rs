@@ -75,10 +75,20 @@ fn slacks_own_stop_button_and_slash_commands() {
         ("", Order::Help),
         (" help", Order::Help),
         ("status", Order::Wrong(order::NO_THREAD.to_owned())),
-        ("watch the build", Order::Wrong(order::NO_THREAD.to_owned())),
+        ("stop all", Order::Wrong(order::NO_THREAD.to_owned())),
     ] {
         let raw = json!({ "command": "/dogwatch", "text": text, "user_id": "U7" });
         let Heard::Command(ask) = hear_raw(raw, &settings()) else { panic!("no command") };
         assert_eq!((ask.order, ask.from), (wanted, None));
     }
+    // What is none is a wish, where Slack says of where and of whom.
+    let mut raw = json!({ "command": "/dogwatch", "text": "watch the build", "user_id": "U7" });
+    let Heard::Command(ask) = hear_raw(raw.clone(), &settings()) else { panic!("no command") };
+    let Order::Wrong(what) = ask.order else { panic!("{:?}", ask.order) };
+    assert!(what.contains("does not say where you are"), "{what}");
+    for (key, value) in [("team_id", "T1"), ("channel_id", "C1"), ("trigger_id", "1.2.a")] {
+        raw[key] = value.into();
+    }
+    let Heard::Wish(wish) = hear_raw(raw, &settings()) else { panic!("no wish") };
+    assert_eq!(wish.by.as_str(), "slack/T1/U7");
 }
