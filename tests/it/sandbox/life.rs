@@ -150,7 +150,7 @@ signal.signal(signal.SIGTERM, bye)
 print('up')
 time.sleep(40)";
     let mut bench = bench(tier);
-    let id = bench.start("w", cleans, LONG_MS).await;
+    let id = bench.start_gently("w", cleans, LONG_MS).await;
     printed(&bench, &id, "up\n").await;
     bench.watch().cancel(&session(), &id).await.unwrap();
     let (_, outcome) = bench.end().await;

@@ -259,7 +259,8 @@ impl Loot {
     pub(super) fn lay(dir: &Path, owner: u32) -> Self {
         let secret = dir.join("bot.toml");
         fs::write(&secret, SECRET).unwrap();
-        let local = format!("dogwatch-test-{}", std::process::id());
+        let place = dir.file_name().and_then(|name| name.to_str()).unwrap();
+        let local = format!("dogwatch-test-{place}");
         let address = SocketAddr::from_abstract_name(&local).unwrap();
         let path = dir.join("bot.toml.line");
         let line = UnixDatagram::bind(&path).unwrap();

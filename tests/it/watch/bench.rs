@@ -173,7 +173,22 @@ impl Bench {
     }
 
     pub(crate) async fn start(&self, id: &str, python: &str, timeout_ms: u64) -> ExecutionId {
-        let id = self.launch(id, python, timeout_ms).await;
+        self.start_as(launch(id, python, timeout_ms)).await
+    }
+
+    /// One that has, after TERM, as long as a busy machine may need.
+    pub(crate) async fn start_gently(
+        &self,
+        id: &str,
+        python: &str,
+        timeout_ms: u64,
+    ) -> ExecutionId {
+        self.start_as(Launch { grace_ms: 60_000, ..launch(id, python, timeout_ms) }).await
+    }
+
+    async fn start_as(&self, launch: Launch) -> ExecutionId {
+        let id = launch.execution.clone();
+        self.watch().launch(launch).await.unwrap();
         self.watch().go(&session(), &id).await.unwrap();
         id
     }

@@ -178,7 +178,8 @@ def bye(*_):
     sys.exit(7)
 signal.signal(signal.SIGTERM, bye)
 time.sleep(40)";
-    let outcome = bench.run(script, 1_000).await;
+    bench.start_gently("w", script, 1_000).await;
+    let (_, outcome) = bench.end().await;
     assert_eq!((outcome.status, outcome.exit), (Status::TimedOut, Some(Exit::Code(7))));
     assert_eq!(outcome.stdout.head, "bye\n");
 }
