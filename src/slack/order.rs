@@ -247,6 +247,20 @@ pub fn refused(error: &DeskError) -> String {
         DeskError::Invalid(_) => "write it differently",
         DeskError::Away(_) => "it may or may not have been done; look at `status`, then repeat it",
     };
+    not_taken(error, now)
+}
+
+/// A wish that was not taken. It has no thread, in which one could look or stop.
+pub fn refused_wish(error: &DeskError) -> String {
+    let now = match error {
+        DeskError::Full(_) => "wait until those have begun, then write it again",
+        DeskError::Invalid(_) => "write it differently",
+        DeskError::Away(_) => "if no thread appears in a moment, write it again",
+    };
+    not_taken(error, now)
+}
+
+fn not_taken(error: &DeskError, now: &str) -> String {
     format!("Not taken: {}; {now}.", escaped(&error.to_string()))
 }
 

@@ -22,7 +22,7 @@ impl Reception {
         let text = match self.open(wish).await {
             Ok(()) => OPENING.to_owned(),
             // Slack sends no command again: the person has to.
-            Err(error) => order::refused(&error),
+            Err(error) => order::refused_wish(&error),
         };
         let body = json!({ "response_type": "ephemeral", "text": order::bounded(&text) });
         Reply { body: Some(body), ..Reply::TAKEN }

@@ -147,6 +147,10 @@ async fn a_secret_in_a_watcher_s_name_is_not_shown() {
     let desk = bot.desk();
     let view = desk.view(&session("C1", &root)).await.unwrap();
     assert!(!view.live[0].name.contains("hush"), "{view:?}");
+    // Nor in the home tab, which is made of this.
+    let owned = desk.of_owner(&view.live[0].owner).await.unwrap();
+    assert_eq!(owned.live.len(), 1);
+    assert!(!owned.live[0].name.contains("hush"), "{owned:?}");
     drop(desk);
     said(&on).await;
     posted(&bot, &root, 4).await;

@@ -92,6 +92,11 @@ async fn what_is_not_taken_is_told_since_slack_sends_no_command_again() {
     front.desk.refuses(full);
     let text = told(&front, &wish("watch it")).await;
     assert!(text.starts_with("Not taken: 50 conversations"), "{text}");
+    front.desk.refuses(DeskError::Away("the store is away".to_owned()));
+    let away = told(&front, &wish("watch it")).await;
+    assert!(away.ends_with("if no thread appears in a moment, write it again."), "{away}");
+    // There is no thread yet in which one could look or stop.
+    assert!(!text.contains("stop all") && !away.contains("status"), "{text} {away}");
     // Nothing is acknowledged before it is safe.
     front.desk.shut();
     let raw = wish("watch it");
