@@ -132,6 +132,9 @@ pub struct Event {
     /// The thread's first message.
     #[serde(deserialize_with = "lenient")]
     pub thread_ts: Option<String>,
+    /// Who wrote that.
+    #[serde(deserialize_with = "lenient")]
+    pub parent_user_id: Option<String>,
     /// When the event happened.
     #[serde(deserialize_with = "lenient")]
     pub event_ts: Option<String>,

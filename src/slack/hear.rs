@@ -246,7 +246,9 @@ impl Ear<'_> {
         let mention =
             event.kind.as_deref() == Some("app_mention") || plain::names(raw, &self.who.user);
         let (thread, first) = self.thread(event)?;
-        let continues = self.mode(&thread, direct || mention, first)?;
+        // What a thread of the bot's own was asked for may enter it after this.
+        let begun = event.parent_user_id.as_ref() == Some(&self.who.user);
+        let continues = self.mode(&thread, direct || mention, first)? && !begun;
         let text = self.text(event);
         let from = asker(event, thread, first)?;
         if (direct || mention) && !by_bot {

@@ -106,6 +106,8 @@ fn a_mention_begins_a_conversation_in_its_thread() {
 #[test]
 fn what_begins_and_what_goes_on_is_the_channels_mode() {
     let reply = json!({ "thread_ts": "1700000000.000100" });
+    let below = |user: &str| json!({ "thread_ts": "1700000000.000100", "parent_user_id": user });
+    let (own, others) = (below("UBOT"), below("U9"));
     let top = json!({});
     let named = json!({ "text": "so, <@UBOT>?" });
     let both = json!({ "text": "so, <@UBOT>?", "thread_ts": "1700000000.000100" });
@@ -115,12 +117,16 @@ fn what_begins_and_what_goes_on_is_the_channels_mode() {
     let table = [
         (Mode::Mention, &top, None),
         (Mode::Mention, &reply, None),
+        (Mode::Mention, &own, None),
         (Mode::Mention, &named, Some(false)),
         (Mode::Mention, &both, Some(false)),
         (Mode::Mention, &direct, Some(false)),
         (Mode::Mention, &group, None),
         (Mode::Thread, &top, None),
         (Mode::Thread, &reply, Some(true)),
+        (Mode::Thread, &others, Some(true)),
+        // What was asked for there may come after it.
+        (Mode::Thread, &own, Some(false)),
         (Mode::Thread, &named, Some(false)),
         (Mode::Thread, &both, Some(false)),
         (Mode::Thread, &direct, Some(false)),

@@ -104,3 +104,22 @@ async fn two_replicas_that_are_told_the_same_begin_one_thread() {
     let (even, audit) = places[0].audit();
     assert!(even, "{audit:#}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_overtakes_what_the_thread_was_begun_for_is_heard() {
+    let mut town = Town::new(&[]).await;
+    let bot = town.bot();
+    town.slack.will("chat.postMessage", Fault::Mute);
+    assert!(commands(&bot, "good morning", "1.2.a").await);
+    let root = root(&town.slack).await;
+    // The bot has not heard where its root is.
+    let mut more = town.says(Some(&root), "and staging");
+    more["event"]["parent_user_id"] = "U0BOT".into();
+    deliver(&bot, &more).await;
+    let both = |all: &[Message]| has(all, "heard and staging") && has(all, "good morning");
+    patiently(town.slack.until("C1", &root, both)).await;
+    assert_eq!(bot.end().0, Some(0));
+    assert_eq!(roots(&town.slack).len(), 1);
+    let (even, audit) = town.place.audit();
+    assert!(even, "{audit:#}");
+}
