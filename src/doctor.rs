@@ -289,7 +289,8 @@ fn sandbox(checkup: &mut Checkup, config: &Config) -> Option<watch::probe::Findi
         (None, _) => checkup.add("sandbox", Grade::Failed, found.refusal(), found.cure()),
     }
     if found.tier.is_some() {
-        checkup.add("limits", Grade::Ok, found.bounded(), found.cure_of_groups());
+        let what = format!("each script has {}; {}", limits.described(), found.bounded());
+        checkup.add("limits", Grade::Ok, what, found.cure_of_groups());
     }
     Some(found)
 }

@@ -372,7 +372,7 @@ fn root() -> PathBuf {
 
 #[test]
 fn doctor_tries_the_sandbox_and_names_its_tier() {
-    let home = Home::new("");
+    let home = Home::new("[watch.limits]\nprocesses_max = 7\n");
     let checked = json(&home.run_here(&["doctor", "--json"]));
     let checks = checked["checks"].as_array().unwrap();
     let sandbox = checks.iter().find(|check| check["name"] == "sandbox").unwrap();
@@ -381,6 +381,7 @@ fn doctor_tries_the_sandbox_and_names_its_tier() {
     // Which of both, and why not more: never nothing.
     assert!(what.contains("control groups (v") || what.contains("no control group: "), "{limits}");
     assert_eq!(limits["grade"], "ok");
+    assert!(what.starts_with("each script has 512 MiB of memory, 7 processes"), "{limits}");
     match sandbox["what"].as_str().unwrap() {
         "namespaces" => assert_eq!(sandbox["grade"], "ok"),
         other => {

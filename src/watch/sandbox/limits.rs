@@ -85,6 +85,21 @@ impl Limits {
         }
     }
 
+    /// All of them, for whoever sets them.
+    pub fn described(&self) -> String {
+        let mib = |bytes: u64| bytes / (1024 * 1024);
+        format!(
+            "{} MiB of memory, {} processes and threads, {} s of processor time, {} open files in \
+             each process, {} MiB and {} files in its directory",
+            mib(self.memory_bytes_max),
+            self.processes_max,
+            self.cpu_seconds_max,
+            self.open_files_max,
+            mib(self.tmp_bytes_max),
+            self.files_max
+        )
+    }
+
     /// That its directory was full when a script ended, which need not be why it did.
     pub(in crate::watch) fn words_of_full(&self) -> String {
         let mib = self.tmp_bytes_max / (1024 * 1024);
