@@ -4,5 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    dogwatch::failpoint::arm(&dogwatch::config::of_process);
     dogwatch::watch::beside(std::env::args_os()).into()
 }

@@ -28,7 +28,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("cli", &["*"]),
     ("lib", &["*"]),
     ("main", &["*"]),
-    ("bin", &["watch"]),
+    ("bin", &["config", "failpoint", "watch"]),
 ];
 
 /// The crates that decisions may be made with: they are pure.
