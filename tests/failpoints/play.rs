@@ -38,6 +38,9 @@ filter = "info"
 "#;
 /// Nothing takes longer than this, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// What was asked is asked again after so much silence: a turn may have had it together with a
+/// result, and the script speaks of the result. Longer than a failed turn waits for its next try.
+const SILENCE: Duration = Duration::from_secs(25);
 /// Between two looks whether anybody still listens.
 const LOOK_MS: u16 = 20;
 const SILENT: &str = "nothing more came in time";
@@ -285,7 +288,7 @@ impl Play {
     /// Says something until it is answered with this; again when another answer came, since the
     /// script has one thing to say at a time.
     pub(crate) fn ask(&mut self, line: &str, answer: &str) -> Told<()> {
-        let until = now() + PATIENCE;
+        let until = now() + 2 * PATIENCE;
         loop {
             let mut from = self.events.len();
             self.say(line)?;
@@ -298,7 +301,11 @@ impl Play {
                     break;
                 }
                 from = self.events.len();
-                self.go_on(until).map_err(|error| format!("asking {line}: {error}"))?;
+                let quiet = until.min(now() + SILENCE);
+                match self.go_on(quiet) {
+                    Err(error) if quiet < until && error.contains(SILENT) => break,
+                    went_on => went_on.map_err(|error| format!("asking {line}: {error}"))?,
+                }
             }
             self.again += 1;
         }
