@@ -3,6 +3,8 @@
 // The attribute tells the lints that all of it is test code, helpers too.
 #[cfg(test)]
 mod stores {
+    #[path = "../support/certificates.rs"]
+    mod certificates;
     mod codec;
     mod conformance;
     mod crash;

@@ -189,7 +189,7 @@ impl Live {
             }
             Err(CallError::Unreached { .. } | CallError::Unknown { .. }) => Told::NotYet,
             Err(CallError::Refused { error, .. })
-                if is_of_thread(&error) || verdict::is_of_now(&error) =>
+                if verdict::is_of_thread(&error) || verdict::is_of_now(&error) =>
             {
                 Told::NotHere
             }
@@ -206,11 +206,6 @@ impl Live {
         };
         self.board().told(&thread, now, (status, told));
     }
-}
-
-/// Is it this thread that cannot have a status, and not the bot that may not show any?
-fn is_of_thread(error: &str) -> bool {
-    error.contains("channel") || error.contains("thread") || error == "is_archived"
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ mod guard;
 mod live;
 mod pace;
 mod surface;
+#[cfg(test)]
+mod tests;
 mod text;
 mod verdict;
 

@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::able::{Able, Way, is_of_thread};
+use self::able::{Able, Way};
 pub(super) use self::talk::Held;
 use self::talk::{Next, Talk, Told};
 use super::access::{Keyring, NoAccess};
@@ -38,7 +38,7 @@ use super::place::Thread;
 use super::posting::{self, POST};
 use super::text;
 use super::web::{CallError, Web};
-use super::{Streaming, plain};
+use super::{Streaming, plain, verdict};
 use crate::core::id::{SessionId, TurnNo};
 use crate::core::limits::{
     SLACK_STATUS_END_MS, SLACK_STREAM_CALLS_MAX, SLACK_STREAM_KEPT_MS, SLACK_STREAMS_MAX,
@@ -335,7 +335,7 @@ impl Surfaces {
             CallError::Unreached { .. } => Told::NotYet,
             CallError::Unknown { .. } => Told::Unsure,
             CallError::Refused { error: word, .. } => {
-                if is_of_thread(word) {
+                if verdict::is_of_thread(word) {
                     tracing::warn!(slack.thread = thread.root(), %error,
                         "nothing more can be shown there: its answer is tried as a post");
                 }

@@ -78,6 +78,13 @@ pub(super) fn of(method: &'static str, error: &str, needed: Option<&str>) -> Ver
     }
 }
 
+/// Is it this thread in which nothing can be said or shown, and not the bot that may not? A word
+/// about a `recipient` is about one person.
+pub(super) fn is_of_thread(error: &str) -> bool {
+    let recipient = error.contains("recipient");
+    !recipient && (error.contains("channel") || error.contains("thread") || error == "is_archived")
+}
+
 /// Does this word say that nothing can be done with this token, or just now? Then it says nothing
 /// of what was asked for.
 pub(super) fn is_of_now(error: &str) -> bool {

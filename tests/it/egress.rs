@@ -1,6 +1,6 @@
 //! The network of watchers, over real sockets and the real process: what goes through it, what does
 //! not, and what outlives what.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what a test cannot do fails it")]
+#![expect(clippy::unwrap_used, reason = "what a test cannot do fails it")]
 
 mod attacks;
 mod budgets;

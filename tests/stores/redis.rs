@@ -1,7 +1,6 @@
 //! What only the shared store must do: scripts, connections, hints between processes, words.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use dogwatch::core::ledger::{Aggregate, Change, Class, Index, Key};
 use dogwatch::core::limits::KEYS_PER_LOAD_MAX;
@@ -11,6 +10,7 @@ use dogwatch::store::redis::health::Verdict;
 use pretty_assertions::assert_eq;
 use tokio::sync::broadcast::error::TryRecvError;
 
+use super::certificates::certificates;
 use super::place::{
     ChangeExt, InRedis, Place, change, members, numbered, session, settings_of, within_a_minute,
 };
@@ -355,31 +355,11 @@ async fn b117_a_redis_that_drops_or_forgets_what_it_is_told_is_named_at_the_star
     assert_eq!(complaints(&store).await, [("connection", Verdict::Refuse)]);
 }
 
-/// Keys and certificates of an authority of the test's own, and of a server on loopback.
-#[expect(clippy::disallowed_methods, reason = "certificates are made by a program")]
-fn certificates(directory: &Path) {
-    let openssl = |words: &str| {
-        let made = std::process::Command::new("openssl")
-            .args(words.split(' '))
-            .current_dir(directory)
-            .output()
-            .expect("openssl starts: tests/run.sh installs it");
-        assert!(made.status.success(), "{words}: {}", String::from_utf8_lossy(&made.stderr));
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
-    openssl(&format!(
-        "req -x509 {key} -keyout server.key -out server.pem -days 2 -subj /CN=server \
-         -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE \
-         -CA ca.pem -CAkey ca.key"
-    ));
-}
-
 #[tokio::test]
 async fn over_tls_only_a_server_of_the_named_authority_is_spoken_to() {
     let _installed_before = rustls::crypto::ring::default_provider().install_default();
     let directory = tempfile::tempdir().unwrap();
-    certificates(directory.path());
+    certificates(directory.path(), "IP:127.0.0.1");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let port = free_port();
     let _server = RedisServer::start(&[

@@ -1,6 +1,8 @@
 //! What tests share: fakes at the wire and real processes.
 
 pub(crate) mod bot;
+#[expect(clippy::expect_used, reason = "the tests of the stores share it")]
+pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod fake_llm;
 pub(crate) mod fake_slack;

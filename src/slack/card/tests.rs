@@ -1,43 +1,10 @@
 use super::*;
-use crate::core::egress::Access;
-use crate::core::execution::{Exit, Home, HumanReceipt, Kind, ModelReceipt, Notify};
-use crate::core::id::{BootId, ExecutionId, Principal};
+use crate::core::execution::Exit;
 use crate::core::output::Captured;
-use crate::core::time::Timestamp;
-use crate::slack::place::Thread;
+use crate::slack::tests::execution as sample;
 
 fn execution(name: &str, state: State) -> Execution {
-    let boot = BootId::new("01BOOT").unwrap();
-    let at = Timestamp::from_ms(1_700_000_000_000);
-    Execution {
-        id: ExecutionId::new("auto-notify-watc-0001").unwrap(),
-        kind: Kind::Script,
-        name: name.into(),
-        turn: 1,
-        call: (1, 0),
-        owner: Principal::new("slack/T1/U2").unwrap(),
-        generation: 1,
-        chain: 1,
-        address: Thread::new("T1", "C2", "1700000000.000100").unwrap().address(),
-        home: Home::Process(boot.clone()),
-        boot,
-        notify: Notify::Agent,
-        key: None,
-        timeout_ms: 600_000,
-        state,
-        cancel: None,
-        registered_at: at,
-        started_at: Some(at),
-        ended_at: None,
-        due_at: at.plus_ms(615_000),
-        unattended: false,
-        model: ModelReceipt::None,
-        human: HumanReceipt::None,
-        late: vec![],
-        shown: true,
-        shared: false,
-        access: Access::default(),
-    }
+    sample("auto-notify-watc-0001", name, state)
 }
 
 fn outcome(status: Status, exit: Option<Exit>, said: &str) -> State {

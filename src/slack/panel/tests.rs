@@ -1,7 +1,7 @@
 use super::*;
-use crate::core::execution::{Home, HumanReceipt, Kind, ModelReceipt, Notify, Outcome, Status};
-use crate::core::id::{BootId, ExecutionId};
+use crate::core::execution::{Outcome, Status};
 use crate::slack::place::principal;
+use crate::slack::tests::execution as sample;
 
 fn by(user: &str) -> Asker {
     let thread = Thread::new("T1", "C2", "1700000000.000100").unwrap();
@@ -10,36 +10,10 @@ fn by(user: &str) -> Asker {
 }
 
 fn execution(n: usize, owner: &str, state: State) -> Execution {
-    let boot = BootId::new("01BOOT").unwrap();
-    Execution {
-        id: ExecutionId::new(format!("w-{n}")).unwrap(),
-        kind: Kind::Script,
-        name: format!("deploy {n} <!channel>"),
-        turn: 1,
-        call: (1, 0),
-        owner: by(owner).by,
-        generation: 1,
-        chain: 1,
-        address: by(owner).thread.address(),
-        home: Home::Process(boot.clone()),
-        boot,
-        notify: Notify::Agent,
-        key: None,
-        timeout_ms: 600_000,
-        state,
-        cancel: None,
-        registered_at: Timestamp::from_ms(1_000),
-        started_at: Some(Timestamp::from_ms(1_000)),
-        ended_at: None,
-        due_at: Timestamp::MAX,
-        unattended: false,
-        model: ModelReceipt::None,
-        human: HumanReceipt::None,
-        late: vec![],
-        shown: false,
-        shared: false,
-        access: crate::core::egress::Access::default(),
-    }
+    let owner = by(owner).by;
+    let (at, name) = (Timestamp::from_ms(1_000), format!("deploy {n} <!channel>"));
+    let one = sample(&format!("w-{n}"), &name, state);
+    Execution { owner, registered_at: at, started_at: Some(at), ..one }
 }
 
 fn view(live: Vec<Execution>, ended: Vec<Execution>) -> SessionView {

@@ -41,9 +41,3 @@ impl Able {
         room && refused.insert((way, installation.to_owned()))
     }
 }
-
-/// Is it this thread in which nothing can be said, and not the bot that may not stream?
-pub(super) fn is_of_thread(error: &str) -> bool {
-    let recipient = error.contains("recipient");
-    !recipient && (error.contains("channel") || error.contains("thread") || error == "is_archived")
-}

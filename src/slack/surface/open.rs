@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::able::{Way, is_of_thread};
+use super::able::Way;
 use super::talk::Told;
 use super::{DELETE, START, STOP, Surfaces, Turn, mark};
 use crate::core::id::{Principal, SessionId};
@@ -143,7 +143,7 @@ impl Surfaces {
         match answered {
             Ok(answer) => ts(&answer),
             Err(CallError::Refused { error, .. })
-                if is_of_thread(&error) || verdict::is_of_now(&error) =>
+                if verdict::is_of_thread(&error) || verdict::is_of_now(&error) =>
             {
                 Err(Miss::Told(Told::Never))
             }

@@ -16,6 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use secrecy::SecretString;
 
+use crate::support::certificates::certificates;
 use crate::support::process::{ends, processes_of, signal};
 
 /// Fails a test that hangs; nothing waits for it.
@@ -43,7 +44,7 @@ impl Stand {
 
     pub(super) fn settled(settings: Settings) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        certificates(dir.path());
+        certificates(dir.path(), "DNS:localhost");
         let settings = Settings { extra_ca: Some(dir.path().join("ca.pem")), ..settings };
         let egress = bot(dir.path(), settings.clone());
         Self { dir, settings, egress }
@@ -311,24 +312,4 @@ fn serve(mut stream: impl Talk, heard: &Mutex<Vec<String>>, answer: &dyn Fn(&mut
 pub(super) fn reply(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
-}
-
-/// Keys and certificates of an authority of the test's own, and of `localhost`.
-#[expect(clippy::disallowed_methods, reason = "certificates are made by a program")]
-fn certificates(directory: &Path) {
-    let openssl = |words: &str| {
-        let made = std::process::Command::new("openssl")
-            .args(words.split(' '))
-            .current_dir(directory)
-            .output()
-            .expect("openssl starts: tests/run.sh installs it");
-        assert!(made.status.success(), "{words}: {}", String::from_utf8_lossy(&made.stderr));
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 2 -subj /CN=test-ca"));
-    openssl(&format!(
-        "req -x509 {key} -keyout server.key -out server.pem -days 2 -subj /CN=server \
-         -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE \
-         -CA ca.pem -CAkey ca.key"
-    ));
 }

@@ -1,41 +1,14 @@
 use super::*;
-use crate::core::execution::{Home, HumanReceipt, Kind, ModelReceipt, Notify};
-use crate::core::id::{BootId, ExecutionId, Principal};
+use crate::core::id::ExecutionId;
 use crate::core::time::Timestamp;
+use crate::slack::tests::execution as sample;
 
 fn execution(n: usize, channel: &str, state: State) -> Execution {
-    let boot = BootId::new("01BOOT").unwrap();
     let at = Timestamp::from_ms(1_700_000_100_000);
     let root = format!("17000000{:02}.0001", n % 100);
-    Execution {
-        id: ExecutionId::new(format!("w-{n}")).unwrap(),
-        kind: Kind::Script,
-        name: format!("deploy {n}"),
-        turn: 1,
-        call: (1, 0),
-        owner: Principal::new("slack/T1/U7").unwrap(),
-        generation: 1,
-        chain: 1,
-        address: Thread::new("T1", channel, &root).unwrap().address(),
-        home: Home::Process(boot.clone()),
-        boot,
-        notify: Notify::Agent,
-        key: None,
-        timeout_ms: 600_000,
-        state,
-        cancel: None,
-        registered_at: at,
-        started_at: Some(at),
-        ended_at: None,
-        due_at: Timestamp::MAX,
-        unattended: false,
-        model: ModelReceipt::None,
-        human: HumanReceipt::None,
-        late: vec![],
-        shown: false,
-        shared: false,
-        access: crate::core::egress::Access::default(),
-    }
+    let address = Thread::new("T1", channel, &root).unwrap().address();
+    let one = sample(&format!("w-{n}"), &format!("deploy {n}"), state);
+    Execution { address, registered_at: at, started_at: Some(at), ..one }
 }
 
 fn blocks(view: &Value) -> Vec<Value> {
