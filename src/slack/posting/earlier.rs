@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Posting;
 use super::look::REPLIES;
+use super::root::is_root;
 use crate::core::earlier::{Earlier, Said};
 use crate::core::limits::{SLACK_EARLIER_PAGES_MAX, SLACK_LOOK_MESSAGES_MAX};
 use crate::core::time::Timestamp;
@@ -65,6 +66,7 @@ impl Posting {
             "ts": thread.root(),
             "limit": SLACK_LOOK_MESSAGES_MAX,
             "cursor": cursor,
+            "include_all_metadata": true,
         });
         self.web.call(&token, REPLIES, &body).await.map_err(|error| {
             if let CallError::Limited { after_ms, .. } = error {
@@ -81,6 +83,10 @@ fn said(thread: &Thread, raw: &Value) -> Option<Said> {
     match event.subtype.as_deref() {
         None | Some("file_share" | "thread_broadcast" | "me_message" | "bot_message") => {}
         Some(_) => return None,
+    }
+    // The bot began the thread with it, and what it repeats there enters by itself.
+    if is_root(raw) {
+        return None;
     }
     let text = plain::whole(&event, None);
     if text.is_empty() || event.hidden {

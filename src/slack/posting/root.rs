@@ -103,6 +103,12 @@ impl Posting {
     }
 }
 
+/// Says a message that it began its thread?
+pub(super) fn is_root(message: &Value) -> bool {
+    let part = payload_of(message).and_then(|payload| payload.get("part"));
+    part.and_then(Value::as_str) == Some(LABEL)
+}
+
 /// Slack tells in the bot's own name that it was invited, and the like.
 fn is_written(message: &Value) -> bool {
     let subtype = message.get("subtype").and_then(Value::as_str);

@@ -149,3 +149,16 @@ async fn what_slack_does_not_take_as_markdown_is_posted_as_text() {
     }
     never(stand.begin("once").await);
 }
+
+#[tokio::test]
+async fn what_the_bot_repeats_in_its_root_is_not_what_was_said_there_before() {
+    let stand = Stand::new().await;
+    stand.begin("watch it").await.unwrap();
+    let ts = stand.beside()[0].ts.clone();
+    stand.slack.says("C1", Some(&ts), "and tell me");
+    // As by a clock that is ahead of Slack's.
+    let later = Timestamp::from_ms(1_800_000_001_000);
+    let earlier = patiently(stand.posting.earlier(&address("C1", &ts), later)).await;
+    let said: Vec<_> = earlier.said.iter().map(|said| said.text.as_str()).collect();
+    assert_eq!(said, ["and tell me"]);
+}
