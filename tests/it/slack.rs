@@ -17,6 +17,7 @@ mod people;
 mod posting;
 mod repeats;
 mod roots;
+mod stirs;
 mod streaming;
 mod surfaces;
 mod watching;

@@ -6,6 +6,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{CallError, Finding, Web, failed, fine, lack};
+use crate::slack::verdict::is_of_now;
 use crate::slack::{Ingress, Settings};
 
 /// What the app must be told of, and for what. `config/slack-manifest.yaml` asks for these.
@@ -42,6 +43,9 @@ const REQUESTS: &str = "switch \"Socket Mode\" off, or set [slack] ingress = \"s
 const TOKEN: &str = "make an App Configuration Token on the page of all your apps; each ends \
                      after 12 hours";
 const APP: &str = "put the App ID of \"Basic Information\" into SLACK_APP_ID";
+const OTHER: &str = "put the App ID of \"Basic Information\" into SLACK_APP_ID, and make the App \
+                     Configuration Token as somebody who may configure that app, in its workspace; \
+                     each ends after 12 hours";
 
 /// With what it may be looked at.
 #[derive(Debug, Clone, Default)]
@@ -62,9 +66,17 @@ pub(super) async fn look(settings: &Settings, web: &Web, setup: &Setup) -> Vec<F
             let found = compared(settings, answer.get("manifest").unwrap_or(&Value::Null));
             if found.is_empty() { vec![fine("the app is set up as it must be")] } else { found }
         }
-        Err(error @ CallError::Refused { .. }) => vec![lack(error.to_string(), TOKEN)],
+        Err(CallError::Refused { error, .. }) => {
+            let cure = if is_of_token(&error) { TOKEN } else { OTHER };
+            vec![lack(format!("Slack does not show how the app {app} is set up: {error}"), cure)]
+        }
         Err(error) => vec![failed(&error, TOKEN)],
     }
+}
+
+/// Does this word say that the token is at fault? Any other may be about the app.
+fn is_of_token(error: &str) -> bool {
+    is_of_now(error) || matches!(error, "not_allowed_token_type" | "missing_scope")
 }
 
 /// What the app lacks.

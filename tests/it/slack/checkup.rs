@@ -18,9 +18,14 @@ async fn looked_at(slack: &FakeSlack) -> Vec<Finding> {
 }
 
 async fn set_up(slack: &FakeSlack, app_token: &str, setup: &Setup) -> Vec<Finding> {
+    let ingress = Ingress::Socket { app_token: app_token.to_owned().into(), connections: 1 };
+    set_up_by(slack, ingress, setup).await
+}
+
+async fn set_up_by(slack: &FakeSlack, ingress: Ingress, setup: &Setup) -> Vec<Finding> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut settings = slack.settings();
-    settings.ingress = Ingress::Socket { app_token: app_token.to_owned().into(), connections: 1 };
+    settings.ingress = ingress;
     let web = Web::new(&settings.api, Arc::new(ManualClock::new())).unwrap();
     patiently(look(&settings, &web, &Kept::default(), setup)).await
 }
@@ -106,8 +111,15 @@ async fn how_the_app_is_set_up_is_compared_where_somebody_who_may_see_it_asks() 
     }
     let [unknown] = &lacks("xapp-1", None).await[..] else { panic!("not one lack") };
     assert!(unknown.contains("SLACK_APP_ID"), "{unknown}");
-    let [other] = &lacks("xapp-1-A2-2-3", None).await[..] else { panic!("not one lack") };
-    assert!(other.contains("app_not_eligible") && other.contains("12 hours"), "{other}");
+    // Another app than the token is for: it is said which was asked for, and where that is said.
+    for (app_token, app) in [("xapp-1-A2-2-3", None), ("xapp-1", Some("A2"))] {
+        let [other] = &lacks(app_token, app).await[..] else { panic!("not one lack") };
+        assert!(other.contains("the app A2 ") && other.contains("app_not_eligible"), "{other}");
+        assert!(other.contains("SLACK_APP_ID") && other.contains("12 hours"), "{other}");
+    }
+    slack.will("apps.manifest.export", Fault::Refuse("token_expired"));
+    let [ended] = &lacks("xapp-1-A1-2-3", None).await[..] else { panic!("not one lack") };
+    assert!(ended.contains("token_expired") && !ended.contains("SLACK_APP_ID"), "{ended}");
     for (pointer, value, said) in [
         ("/features/app_home/home_tab_enabled", json!(false), "\"Home Tab\""),
         ("/features/app_home/messages_tab_enabled", json!(false), "\"Messages Tab\""),
@@ -125,4 +137,23 @@ async fn how_the_app_is_set_up_is_compared_where_somebody_who_may_see_it_asks() 
     }
     slack.manifest_is("A1", Value::Null);
     assert_eq!(lacks("xapp-1-A1-2-3", None).await.len(), EVENTS.len() + 5);
+}
+
+#[tokio::test]
+async fn where_events_come_by_requests_socket_mode_must_be_off() {
+    let slack = FakeSlack::start().await;
+    slack.scopes_are(&all_scopes());
+    let setup = Setup { token: Some("xoxe.1".to_owned().into()), app: Some("A1".to_owned()) };
+    let by_http = || Ingress::Http { signing_secret: "x".to_owned().into() };
+    let mut given = manifest();
+    slack.manifest_is("A1", given.clone());
+    let findings = set_up_by(&slack, by_http(), &setup).await;
+    let lacks: Vec<_> = findings.iter().filter(|finding| !finding.ok).collect();
+    let [lack] = &lacks[..] else { panic!("{findings:#?}") };
+    assert_eq!(lack.what, "Socket Mode is on, so no requests come");
+    assert!(lack.cure.unwrap().contains("switch \"Socket Mode\" off"), "{lack:?}");
+    given["settings"]["socket_mode_enabled"] = json!(false);
+    slack.manifest_is("A1", given);
+    let findings = set_up_by(&slack, by_http(), &setup).await;
+    assert!(findings.iter().all(|finding| finding.ok), "{findings:#?}");
 }
