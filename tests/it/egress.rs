@@ -4,6 +4,7 @@
 
 mod attacks;
 mod budgets;
+mod changes;
 mod lent;
 mod life;
 mod stand;

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::house::House;
 use super::log::{Entry, Verdict, when};
+use super::pace::time_of_day;
 use super::wire::{Gauge, full};
 use crate::core::egress::{Cap, Denial, Destination};
 
@@ -43,7 +44,7 @@ pub(super) struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         self.house.log.write(&Entry {
-            at: when(self.house.clock.now()),
+            at: when(time_of_day()),
             execution: &self.execution,
             method: &self.method,
             host: self.to.as_ref().map(|to| to.host.to_string()),
@@ -78,6 +79,9 @@ impl Report {
         refusal(denial)
     }
 }
+
+/// Returns when the execution may not go there any more.
+pub(super) type Lost = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The body of an answer.
 pub(super) enum Answer {
@@ -125,12 +129,20 @@ fn phrase(response: &mut Response<Answer>, reason: String) {
     }
 }
 
+/// The bot says other rules than those by which it was begun.
+pub(super) fn taken_away() -> io::Error {
+    let what = "the execution may not go there any more";
+    io::Error::new(io::ErrorKind::PermissionDenied, what)
+}
+
 /// What the upstream sends, as far as the execution may have it.
 pub(super) struct Download {
     pub(super) body: Incoming,
     pub(super) gauge: Arc<Gauge>,
     pub(super) report: Report,
     pub(super) idle: Idle,
+    /// Returns when the execution may not have it any more.
+    pub(super) lost: Lost,
     /// It was read to its end.
     pub(super) whole: bool,
     /// Ends the connection to the upstream when this is dropped.
@@ -153,6 +165,11 @@ impl Download {
             self.report.verdict = Verdict::Cut;
             self.report.reason = Some(full().to_string());
             return Poll::Ready(Some(Err(full())));
+        }
+        if self.lost.as_mut().poll(cx).is_ready() {
+            self.report.verdict = Verdict::Cut;
+            self.report.reason = Some(taken_away().to_string());
+            return Poll::Ready(Some(Err(taken_away())));
         }
         let frame = match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(frame) => frame,

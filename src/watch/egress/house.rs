@@ -17,6 +17,7 @@ use super::log::Log;
 use super::pace::{Clock, Pace};
 use super::reach;
 use super::words::{Rules, Told};
+use crate::core::egress::{CredentialName, Destination};
 use crate::core::limits::{
     EGRESS_CONNECTIONS_TOTAL_MAX, EGRESS_EXECUTIONS_MAX, EGRESS_TURNED_AWAY_MAX, EGRESS_UNUSED_MS,
 };
@@ -58,6 +59,22 @@ impl Execution {
             down: AtomicU64::new(0),
             lookups: Arc::new(tokio::sync::Semaphore::new(LOOKUPS_MAX)),
             over: CancellationToken::new(),
+        }
+    }
+
+    /// Returns when its rules let it go there no longer, or not with that credential. What is
+    /// without rules is over, which is heard elsewhere.
+    pub(super) async fn loses(&self, to: &Destination, lent: Option<&CredentialName>) {
+        let mut rules = self.rules.subscribe();
+        let has = |rules: &Arc<Rules>| {
+            let named = |name: &CredentialName| {
+                rules.lent.iter().any(|own| own.name == *name && own.host == *to)
+            };
+            rules.hosts.iter().any(|rule| rule.matches(&to.host, to.port)) && lent.is_none_or(named)
+        };
+        let lost = |rules: &Option<Arc<Rules>>| rules.as_ref().is_some_and(|rules| !has(rules));
+        if rules.wait_for(lost).await.is_err() {
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -62,7 +62,8 @@ pub(super) async fn run(house: &Arc<House>, served: &Served, entry: Entry<'_>) {
 async fn attend(visit: Visit, stream: TcpStream, seat: Seat) {
     let _slower_without_it = stream.set_nodelay(true);
     let caps = visit.house.using().told.caps;
-    let over = visit.over.clone();
+    let (over, retired) = (visit.over.clone(), visit.house.retired.clone());
+    let mut retired_before = false;
     let gauge = Gauge::new(Arc::clone(&visit.execution), visit.house.clock, caps);
     let gauge = Arc::new(gauge);
     let wire = Wire::new(stream, Arc::clone(&gauge));
@@ -84,10 +85,20 @@ async fn attend(visit: Visit, stream: TcpStream, seat: Seat) {
         .max_buf_size(EGRESS_HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(wire), service)
         .with_upgrades();
-    tokio::select! {
-        // Whoever is at the other end went away, is too slow, or speaks no HTTP.
-        _ended = Box::pin(connection) => {}
-        () = gauge.stood_still() => {}
-        () = over.cancelled() => {}
+    let mut connection = Box::pin(connection);
+    let mut lasts = true;
+    while lasts {
+        lasts = tokio::select! {
+            // Whoever is at the other end went away, is too slow, or speaks no HTTP.
+            _ended = connection.as_mut() => false,
+            () = gauge.stood_still() => false,
+            () = over.cancelled() => false,
+            // The next request is for the next process, which alone hears of other rules.
+            () = retired.cancelled(), if !retired_before => {
+                connection.as_mut().graceful_shutdown();
+                retired_before = true;
+                true
+            }
+        };
     }
 }

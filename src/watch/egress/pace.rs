@@ -21,9 +21,12 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        let now = ClockId::CLOCK_REALTIME.now().map(Duration::from).unwrap_or_default();
-        let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        Self { began: Instant::now(), wall: Timestamp::from_ms(ms) }
+        Self { began: Instant::now(), wall: time_of_day() }
+    }
+
+    /// An instant to come of this clock, as people read it.
+    pub(super) fn shown(self, at: Timestamp) -> Timestamp {
+        time_of_day().plus_ms(at.since_ms(self.now()))
     }
 
     pub(super) fn now(self) -> Timestamp {
@@ -35,6 +38,13 @@ impl Clock {
         let ms = at.since_ms(self.wall);
         tokio::time::sleep_until(self.began + Duration::from_millis(ms)).await;
     }
+}
+
+/// Time as people read it now: it may have been set since the process began, or this machine have
+/// slept.
+pub(super) fn time_of_day() -> Timestamp {
+    let now = ClockId::CLOCK_REALTIME.now().map(Duration::from).unwrap_or_default();
+    Timestamp::from_ms(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[derive(Debug)]
@@ -127,5 +137,20 @@ impl Pace {
                 () = self.changed.notified() => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_people_read_follows_their_clock_and_what_is_waited_for_does_not() {
+        // As after a night in which this machine slept.
+        let clock = Clock { began: Instant::now(), wall: Timestamp::from_ms(1_000) };
+        let (before, at) = (time_of_day(), clock.now().plus_ms(60_000));
+        let shown = clock.shown(at);
+        assert!(at < Timestamp::from_ms(120_000));
+        assert!(shown > before && shown <= time_of_day().plus_ms(60_000), "{shown:?}");
     }
 }

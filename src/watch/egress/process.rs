@@ -19,8 +19,9 @@ use nix::unistd::{Gid, Uid, dup2_stderr, dup2_stdout, geteuid, setgroups, setres
 use super::control;
 use super::house::House;
 use super::log::{Log, when};
+use super::pace::time_of_day;
 use super::words::SOCKET;
-use crate::core::limits::{EGRESS_LOCK_MS_MAX, EGRESS_RETIRED_MS_MAX};
+use crate::core::limits::{EGRESS_ANSWER_MS, EGRESS_LOCK_MS_MAX, EGRESS_RETIRED_MS_MAX};
 use crate::watch::{file, spawn};
 
 /// Whom root becomes: somebody who owns nothing, and who is not whom scripts become.
@@ -112,6 +113,10 @@ async fn attend(house: Arc<House>, socket: tokio::net::UnixListener, lock: File)
     // The socket went with its task; so the next one can take both.
     drop(lock);
     house.unlocked.cancel();
+    // Where nothing is open it would end before whoever retires it is told so.
+    let mut peers = house.peers.subscribe();
+    let told = peers.wait_for(|count| *count == 0);
+    let _heard = tokio::time::timeout(Duration::from_millis(EGRESS_ANSWER_MS), told).await;
     house.connections.close();
     let time = Duration::from_millis(EGRESS_RETIRED_MS_MAX);
     let _cut = tokio::time::timeout(time, house.connections.wait()).await;
@@ -184,7 +189,7 @@ fn tell_of_panics(house: &Arc<House>) {
     let house = Arc::clone(house);
     std::panic::set_hook(Box::new(move |panic| {
         let place = panic.location().map(ToString::to_string);
-        let at = when(house.clock.now());
+        let at = when(time_of_day());
         house.log.write(&serde_json::json!({ "at": at, "panic": place }));
     }));
 }

@@ -1,6 +1,7 @@
 //! What becomes of one request, done. Owns the order: the pass, the way, the caps, the budgets,
 //! then the way itself. What rules decide decides [`way`](crate::core::egress::way()).
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +16,7 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, Report};
+use super::answer::{Answer, Report, taken_away};
 use super::house::{Execution, House, Seat, Using, same_pass};
 use super::log::Verdict;
 use super::reach;
@@ -125,7 +126,7 @@ async fn allowed(
         let who = Asker { execution: &execution.name, per_minute, wait_ms };
         visit.house.pace.pass(&account, who).await.map_err(|refusal| Denial::RateLimited {
             whose: account.words(),
-            until: refusal.until,
+            until: visit.house.clock.shown(refusal.until),
             wait_ms: refusal.until.since_ms(visit.house.clock.now()),
             by_upstream: refusal.by_upstream,
         })
@@ -185,7 +186,7 @@ impl Tunnel {
             Ok(upstream) => {
                 self.report.status = Some(200);
                 let tasks = self.visit.house.connections.clone();
-                tasks.spawn(self.copy(upstream, request));
+                tasks.spawn(self.copy(to.clone(), upstream, request));
                 Response::new(Answer::Text(None))
             }
             Err(denial) => {
@@ -196,7 +197,7 @@ impl Tunnel {
     }
 
     /// Copies both ways until either end, or time, ends it.
-    async fn copy(mut self, mut upstream: TcpStream, request: Request<Incoming>) {
+    async fn copy(mut self, to: Destination, mut upstream: TcpStream, request: Request<Incoming>) {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         self.gauge.tunnel();
         let (up, down) = self.gauge.moved();
@@ -208,16 +209,19 @@ impl Tunnel {
                 EGRESS_COPY_BYTES,
                 EGRESS_COPY_BYTES,
             ) => copied.map(|_| ()),
-            () = self.gauge.stood_still() => Err(std::io::ErrorKind::TimedOut.into()),
+            () = self.gauge.stood_still() => Err(ErrorKind::TimedOut.into()),
             () = self.visit.over.cancelled() => Ok(()),
+            () = self.visit.execution.loses(&to, None) => Err(taken_away()),
         };
         if let Err(error) = copied {
             self.report.verdict = Verdict::Cut;
-            let stopped = error.kind() == std::io::ErrorKind::TimedOut;
+            let is = |kind| error.kind() == kind;
             let reason = if self.gauge.is_full() {
                 full().to_string()
-            } else if stopped {
+            } else if is(ErrorKind::TimedOut) {
                 "nothing moved".to_owned()
+            } else if is(ErrorKind::PermissionDenied) {
+                error.to_string()
             } else {
                 "it broke off".to_owned()
             };

@@ -19,8 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::answer::{Answer, Download, Idle, Report, Upload, mark_limited};
+use super::answer::{Answer, Download, Idle, Lost, Report, Upload, mark_limited};
 use super::house::{Execution, Using};
+use super::pace::time_of_day;
 use super::reach;
 use super::wire::Gauge;
 use super::words::Lent;
@@ -57,11 +58,15 @@ pub(super) struct Onward {
 
 /// Takes a request to its upstream and the beginning of the answer back.
 pub(super) async fn pass_on(
-    execution: &Execution,
+    execution: &Arc<Execution>,
     onward: Onward,
     request: Request<Incoming>,
 ) -> Response<Answer> {
-    let answered = ask(execution, &onward, request).await;
+    let mut lost = lost(execution, &onward);
+    let answered = tokio::select! {
+        answered = ask(execution, &onward, request) => answered,
+        () = &mut lost => Err(Denial::NotAllowed { to: onward.to.clone() }),
+    };
     let Onward { using, gauge, to, lent, mut report } = onward;
     match answered {
         Ok((response, upstream)) => {
@@ -71,12 +76,13 @@ pub(super) async fn pass_on(
             if lent.is_some() {
                 turn_inward(&mut parts.headers, &to);
             }
-            let now = report.house.clock.now();
+            // What upstreams say is by the time of day, whatever it was when this process began.
+            let now = time_of_day();
             let held_ms = held(parts.status, &parts.headers, now);
             let house = Arc::clone(&report.house);
             let idle = Idle::new(using.told.caps.idle_ms);
             let whole = false;
-            let download = Download { body, gauge, report, idle, whole, _upstream: upstream };
+            let download = Download { body, gauge, report, idle, lost, whole, _upstream: upstream };
             let answer = Answer::Upstream(Box::new(download));
             parts.version = Version::HTTP_11;
             let mut response = Response::from_parts(parts, answer);
@@ -95,6 +101,12 @@ pub(super) async fn pass_on(
             report.denied(&denial)
         }
     }
+}
+
+fn lost(execution: &Arc<Execution>, onward: &Onward) -> Lost {
+    let (execution, to) = (Arc::clone(execution), onward.to.clone());
+    let lent = onward.lent.as_ref().map(|lent| lent.name.clone());
+    Box::pin(async move { execution.loses(&to, lent.as_ref()).await })
 }
 
 type Answered = (Response<Incoming>, AbortOnDropHandle<()>);

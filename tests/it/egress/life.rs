@@ -124,6 +124,20 @@ async fn a_bot_that_ends_breaks_nothing_and_the_next_one_finds_the_process() {
     assert!(script.get(&format!("http://{host}/")).starts_with("HTTP/1.1 200"));
 }
 
+/// What a bot of another version says, in the words that never change.
+fn retire(stand: &Stand) {
+    let mut line = std::os::unix::net::UnixStream::connect(stand.place().join("ctl")).unwrap();
+    line.write_all(b"{\"hello\":{\"version\":2}}\n{\"retire\":{}}\n").unwrap();
+    let mut answers = String::new();
+    let mut bytes = [0; 256];
+    while !answers.contains("done") {
+        let count = line.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "{answers}");
+        answers.push_str(std::str::from_utf8(bytes.get(..count).unwrap()).unwrap());
+    }
+    assert!(answers.starts_with("{\"hello\":{\"version\":1,"), "{answers}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_process_is_retired_and_ends_what_it_has_open() {
     let stand = Stand::new();
@@ -142,18 +156,7 @@ async fn an_older_process_is_retired_and_ends_what_it_has_open() {
     write!(open, "GET http://{host}/slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
     until("the request is there", || slow.heard().len() == 1).await;
-    // What a bot of another version says, in the words that never change.
-    let mut line = std::os::unix::net::UnixStream::connect(stand.place().join("ctl")).unwrap();
-    line.write_all(b"{\"hello\":{\"version\":2}}\n{\"retire\":{}}\n").unwrap();
-    let mut answers = String::new();
-    let mut bytes = [0; 256];
-    while !answers.contains("done") {
-        let count = line.read(&mut bytes).unwrap();
-        assert_ne!(count, 0, "{answers}");
-        answers.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
-    }
-    assert!(answers.starts_with("{\"hello\":{\"version\":1,"), "{answers}");
-    drop(line);
+    retire(&stand);
     let done = AtomicBool::new(false);
     let place = stand.place();
     std::thread::scope(|scope| {
@@ -168,6 +171,35 @@ async fn an_older_process_is_retired_and_ends_what_it_has_open() {
     assert!(head(&mut open).unwrap().starts_with("HTTP/1.1 200"), "what was open is finished");
     assert!(ends(old), "then it ends");
     assert_eq!(stand.processes().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attack_a_retired_process_answers_no_further_request() {
+    let stand = Stand::new();
+    let upstream = Upstream::start(|_| reply("200 OK", "", "hello"));
+    let host = format!("localhost:{}", upstream.port);
+    let script = stand.script("s/1", &[&host], &[]).await;
+    let mut kept = script.connect();
+    let ask = format!("GET http://{host}/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    kept.write_all(ask.as_bytes()).unwrap();
+    assert!(head(&mut kept).unwrap().starts_with("HTTP/1.1 200"));
+    kept.read_exact(&mut [0; 5]).unwrap();
+    // Nobody tells it any more what is taken away.
+    retire(&stand);
+    let _closed = kept.write_all(ask.as_bytes());
+    let mut rest = Vec::new();
+    let _reset = kept.read_to_end(&mut rest);
+    assert_eq!(String::from_utf8_lossy(&rest), "");
+    assert_eq!(upstream.heard().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_retires_a_process_is_told_so_also_where_nothing_is_open() {
+    let stand = Stand::new();
+    stand.egress.rule(rules("s/1", &["api.example.com"], &[])).await.unwrap();
+    let old = stand.process();
+    retire(&stand);
+    assert!(ends(old));
 }
 
 #[tokio::test(flavor = "multi_thread")]
