@@ -3,6 +3,7 @@
 //! the connection: a thousand quiet shims cost nothing. Must not know what an execution is for.
 
 use std::collections::VecDeque;
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -10,7 +11,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::Child;
+use tokio::process::ChildStdout;
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -27,6 +28,9 @@ use crate::ports::Found;
 
 /// First wait between two looks at a shim that is neither there nor gone; it doubles.
 const AGAIN_FIRST_MS: u64 = 20;
+
+/// Shims that are looked at before others get their turn.
+const LOOKS_AT_ONCE: usize = 1_024;
 
 /// How others reach the task.
 #[derive(Debug, Clone)]
@@ -89,12 +93,37 @@ struct Line {
     check_at: Option<Timestamp>,
 }
 
+impl Shared {
+    /// A stopped shim cannot say that it is: so it is asked, and woken when it does not answer.
+    /// Those that run are not disturbed.
+    pub(super) async fn look_for_stopped(self: Arc<Self>) {
+        loop {
+            if self.live().is_empty() {
+                self.some.notified().await;
+            }
+            self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
+            let handles: Vec<Handle> = self.live().values().cloned().collect();
+            // Each look takes microseconds; another thread for them would have to be woken.
+            for (no, some) in handles.chunks(LOOKS_AT_ONCE).enumerate() {
+                if no > 0 {
+                    tokio::task::yield_now().await;
+                }
+                for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
+                    // A full queue has orders that ask as well.
+                    let _asked = handle.orders.try_send(Order::Probe);
+                }
+            }
+        }
+    }
+}
+
 impl Attendant {
     /// Attends to the end, which it answers; `None` when the bot lets go before. `shim` is the
     /// process, where this bot started it.
     pub(super) async fn run(mut self, mut shim: Option<Child>) -> Option<Outcome> {
         // One byte when it serves its socket, the end when it ended before that.
-        let mut ready = shim.as_mut().and_then(|shim| shim.stdout.take());
+        let ready = shim.as_mut().and_then(|shim| shim.stdout.take());
+        let mut ready = ready.and_then(|pipe| ChildStdout::from_std(pipe).ok());
         while let Some(pipe) = &mut ready {
             let until = self.shared.clock.now().plus_ms(self.shared.timing.check_ms);
             tokio::select! {
@@ -115,7 +144,8 @@ impl Attendant {
             if let Some(outcome) = self.judge().await {
                 self.sign.stalled.store(false, Ordering::Relaxed);
                 if let Some(mut shim) = shim {
-                    let _reaped = shim.wait().await;
+                    // Its lock is free: it is gone but for its exit code.
+                    let _reaped = tokio::task::spawn_blocking(move || shim.wait()).await;
                 }
                 return Some(outcome);
             }

@@ -28,13 +28,13 @@ mod syntax;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rustix::process::Signal;
-use tokio::process::Child;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -53,7 +53,7 @@ pub use self::settings::{Sandbox, Settings, Timing};
 pub use self::spawn::{ENV_ALLOWED, find_python};
 use self::spec::Common;
 pub use self::spool::SpoolError;
-use self::spool::{Entry, EntryError, Spool};
+use self::spool::{Entry, Spool};
 use self::syntax::Syntax;
 use crate::core::egress::Access;
 use crate::core::execution::Outcome;
@@ -64,9 +64,6 @@ use crate::failpoint;
 use crate::ports::{
     Clock, ExitSink, Found, Glance, Ids, Launch, LaunchError, Launcher, SpoolEntry, SyntaxFault,
 };
-
-/// Shims that are looked at before others get their turn.
-const LOOKS_AT_ONCE: usize = 1_024;
 
 type Name = (SessionId, ExecutionId);
 
@@ -96,33 +93,19 @@ impl Shared {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What nobody attends to has no end any more that would forget what it may reach. When the bot
+    /// ends nobody does, and scripts go on.
+    fn forget_if_over(&self, name: &Name) {
+        if !self.live().contains_key(name) && !self.stop.is_cancelled() {
+            self.network.forget(&name.0, &name.1);
+        }
+    }
+
     /// For ever if there is no time to wait for.
     async fn sleep_until(&self, at: Option<Timestamp>) {
         match at {
             Some(at) => self.clock.sleep_until(at).await,
             None => std::future::pending().await,
-        }
-    }
-
-    /// A stopped shim cannot say that it is: so it is asked, and woken when it does not answer.
-    /// Those that run are not disturbed.
-    async fn look_for_stopped(self: Arc<Self>) {
-        loop {
-            if self.live().is_empty() {
-                self.some.notified().await;
-            }
-            self.sleep_until(Some(self.clock.now().plus_ms(self.timing.check_ms))).await;
-            let handles: Vec<Handle> = self.live().values().cloned().collect();
-            // Each look takes microseconds; another thread for them would have to be woken.
-            for (no, some) in handles.chunks(LOOKS_AT_ONCE).enumerate() {
-                if no > 0 {
-                    tokio::task::yield_now().await;
-                }
-                for handle in some.iter().filter(|handle| handle.sign.is_stopped()) {
-                    // A full queue has orders that ask as well.
-                    let _asked = handle.orders.try_send(Order::Probe);
-                }
-            }
         }
     }
 }
@@ -267,12 +250,6 @@ impl Watch {
     }
 }
 
-impl From<EntryError> for LaunchError {
-    fn from(error: EntryError) -> Self {
-        Self { what: error.to_string() }
-    }
-}
-
 /// Where a sandbox is required and there is none, nothing is run.
 fn allowed(shared: &Shared) -> Result<(), LaunchError> {
     match &shared.sandbox {
@@ -326,10 +303,15 @@ impl Launcher for Watch {
         access: &'a Access,
     ) -> BoxFuture<'a, Result<(), LaunchError>> {
         let entry = self.shared.spool.entry(session, execution);
+        let name = (session.clone(), execution.clone());
         async move {
             // What has ended meanwhile, or never had a network, needs nothing.
             match self.on_spool(move |_| entry.spec()).await?.map(|spec| spec.network) {
-                Ok(Some(network)) => self.shared.network.allow(&network, access).await,
+                Ok(Some(network)) => {
+                    let told = self.shared.network.allow(&network, access).await;
+                    self.shared.forget_if_over(&name);
+                    told
+                }
                 Ok(None) => Ok(()),
                 Err(error) if error.is_missing() => Ok(()),
                 Err(error) => Err(error.into()),
@@ -354,9 +336,12 @@ impl Launcher for Watch {
         let name = (launch.session.clone(), launch.execution.clone());
         async move {
             failpoint!("launch.before");
-            let network = self.network_for(&launch).await?;
-            let (entry, shim) =
-                self.on_spool(move |shared| start(shared, &launch, network)).await??;
+            let begun = async {
+                let network = self.network_for(&launch).await?;
+                self.on_spool(move |shared| start(shared, &launch, network)).await?
+            };
+            let begun = begun.await.inspect_err(|_failed| self.shared.forget_if_over(&name));
+            let (entry, shim) = begun?;
             failpoint!("launch.after");
             self.attend(name, entry, Some(shim));
             Ok(())

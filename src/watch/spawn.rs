@@ -5,21 +5,25 @@
 //! its command must not get a `pre_exec`, a uid or a gid. Only the small shim itself forks.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, ChildStdout, Output, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{Pid, getppid};
 
 use super::beside::VERSION;
 use super::sandbox::{Limits, Restraint};
 use super::spool::SCRIPT;
-use crate::core::limits::{SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX};
+use crate::core::limits::{
+    BESIDE_BYTES_MAX, BESIDE_MS_MAX, SCRIPT_FILE_BYTES_MAX, SCRIPT_FILES_MAX,
+};
 
 /// What a script may see of the host's environment.
 pub const ENV_ALLOWED: [&str; 6] =
@@ -56,17 +60,13 @@ pub(super) fn allowed(env: &[(String, String)]) -> Vec<(String, String)> {
 
 /// Starts the shim of `dir`. Its stdin is the locked lock file, so there is no moment in which it
 /// lives and the lock is free. Its stdout is a pipe on which it says that it serves its socket.
-pub(super) fn shim(
-    program: &Path,
-    dir: &Path,
-    lock: File,
-    log: File,
-) -> io::Result<tokio::process::Child> {
+/// Needs no runtime: one that ends meanwhile would call a shim that is there a failed start.
+pub(super) fn shim(program: &Path, dir: &Path, lock: File, log: File) -> io::Result<Child> {
     let mut command = command(program);
     command.arg("shim").arg(dir).process_group(0).stdin(lock).stdout(Stdio::piped()).stderr(log);
     #[cfg(feature = "failpoints")]
     command.envs(crate::failpoint::variables());
-    tokio::process::Command::from(command).spawn()
+    command.spawn()
 }
 
 /// Starts the egress process of `dir`, which leaves the bot's session by itself. Its stdout is a
@@ -139,10 +139,40 @@ pub(super) fn script(
     command
 }
 
-/// Asks what is beside the bot for its version.
-pub(super) fn version(program: &Path) -> io::Result<Output> {
+/// Asks what is beside the bot for its version: the beginning of what it prints. Blocking, for
+/// [`BESIDE_MS_MAX`] at most: whatever stands there, the start of the bot may not hang on it.
+pub(super) fn version(program: &Path) -> io::Result<Vec<u8>> {
     let mut command = command(program);
-    command.arg(VERSION).process_group(0).stdin(Stdio::null()).output()
+    command.arg(VERSION).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    let said = child.stdout.take().map_or_else(|| Ok(vec![]), first_words);
+    // It has said what it had to say.
+    let group = i32::try_from(child.id()).map(Pid::from_raw).map_err(io::Error::other)?;
+    let _gone_already = killpg(group, Signal::SIGKILL);
+    child.wait()?;
+    said
+}
+
+/// Up to the end of a line, of a few bytes, or of the time.
+#[expect(clippy::disallowed_methods, reason = "there is no clock yet where a process begins")]
+fn first_words(mut out: ChildStdout) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + Duration::from_millis(BESIDE_MS_MAX);
+    let mut said = vec![0; BESIDE_BYTES_MAX];
+    let mut length = 0;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        if poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], time)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say its version"));
+        }
+        let count = out.read(said.get_mut(length..).unwrap_or_default())?;
+        length += count;
+        let so_far = said.get(..length).unwrap_or_default();
+        if count == 0 || so_far.contains(&b'\n') {
+            return Ok(so_far.to_vec());
+        }
+    }
 }
 
 /// Tries the sandbox in a process of its own, to its end.

@@ -28,7 +28,7 @@ use crate::core::id::{ExecutionId, SessionId, SpoolId};
 use crate::core::limits::SPOOL_KEEP_MS;
 use crate::core::time::Timestamp;
 use crate::failpoint;
-use crate::ports::{Ids, Launch};
+use crate::ports::{Ids, Launch, LaunchError};
 
 /// The script's file in its working directory.
 pub(super) const SCRIPT: &str = "watcher.py";
@@ -89,6 +89,12 @@ impl EntryError {
     pub(super) fn is_missing(&self) -> bool {
         use io::ErrorKind::{InvalidData, NotADirectory, NotFound};
         matches!(self.source.kind(), NotFound | InvalidData | NotADirectory)
+    }
+}
+
+impl From<EntryError> for LaunchError {
+    fn from(error: EntryError) -> Self {
+        Self { what: error.to_string() }
     }
 }
 

@@ -56,6 +56,10 @@ pub const WATCH_CPU_WEIGHT: u64 = 25;
 pub const WATCH_GROUP_BYTES_MAX: usize = 16 * 1024;
 /// A probe of the sandbox that takes longer has failed.
 pub const WATCH_PROBE_MS_MAX: u64 = 30_000;
+/// What stands beside the bot says its version within so long, or is not used.
+pub const BESIDE_MS_MAX: u64 = 10_000;
+/// What is read of that.
+pub const BESIDE_BYTES_MAX: usize = 256;
 /// The largest report of a sandbox's first process.
 pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
 

@@ -7,10 +7,9 @@ use dogwatch::core::ledger::row::{RowType, Turn, TurnState};
 use dogwatch::core::limits::{ALONE_MS_MAX, CROWD_ATTEMPTS_MAX};
 use dogwatch::core::transcript::{Body, Entry};
 use dogwatch::store::{Settings, Sqlite};
-use dogwatch::watch::Timing;
 
 use super::main_job::waits;
-use crate::support::bot::{Bot, Setup, session};
+use crate::support::bot::{Bot, session};
 use crate::support::fake_llm::{Gate, Reply};
 use crate::support::process::{processes_of, said};
 use crate::support::stage::Reaction;
@@ -259,10 +258,7 @@ async fn a_second_process_on_the_store_is_refused() {
 
 /// Kills the bot at one write of the session and lets the next one go on to the end.
 async fn killed_at(write: usize, at: At) {
-    // A runtime that ends while it starts a shim may report a failure and leave the shim, which
-    // never hears "go" and ends by itself: here after ten seconds instead of a minute.
-    let timing = Timing { start_ms: 10_000, ..Timing::default() };
-    let mut bot = Bot::with(Setup { timing, ..Setup::default() }).await;
+    let mut bot = Bot::start().await;
     bot.llm.otherwise(|body| match body["messages"].as_array().unwrap().len() {
         2 => trigger("Watch it", "print('green')", 60),
         _ => Reply::text("Noted."),

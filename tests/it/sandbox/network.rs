@@ -1,9 +1,13 @@
 //! Scripts with a network: they reach what they were allowed and nothing else, in each tier and as
 //! each user, and what they do lives through the end of the bot and of the egress process.
 
-use std::io::Write;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use dogwatch::core::egress::{Access, AddressRule, CredentialName, Destination, HostRule};
 use dogwatch::core::execution::{Exit, Outcome, Status};
@@ -239,6 +243,73 @@ async fn without_hosts_there_is_nothing(tier: Tier) {
     assert_eq!(printed(&outcome.await), "[]\n");
     assert_eq!(egress_of(&bench), Vec::<i32>::new());
     bench.nothing_is_left().await;
+}
+
+/// Stands where the egress process of a bench would, and answers that all is well. What it is told.
+fn witness(bench: &Bench) -> Receiver<String> {
+    let dir = bench.path().join("spool/egress");
+    fs::create_dir_all(&dir).unwrap();
+    let socket = UnixListener::bind(dir.join("ctl")).unwrap();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        for stream in socket.incoming() {
+            let (stream, tell) = (stream.unwrap(), tell.clone());
+            std::thread::spawn(move || {
+                let build = env!("CARGO_PKG_VERSION");
+                let hello = format!("{{\"hello\":{{\"version\":1,\"build\":\"{build}\"}}}}\n");
+                for line in BufReader::new(&stream).lines().map_while(Result::ok) {
+                    let said = if line.contains("\"hello\"") { &hello } else { "{\"done\":{}}\n" };
+                    let _gone = (&stream).write_all(said.as_bytes());
+                    let _over = tell.send(line);
+                }
+            });
+        }
+    });
+    told
+}
+
+/// Waits until it is told a word, and answers it.
+fn told(witness: &Receiver<String>, word: &str) -> String {
+    let within = Duration::from_millis(LONG_MS);
+    loop {
+        let line = witness.recv_timeout(within).expect("in vain");
+        if line.starts_with(&format!("{{\"{word}\"")) {
+            return line;
+        }
+    }
+}
+
+async fn what_may_be_reached_is_forgotten_with_whom_it_was_for(tier: Tier) {
+    fn program(dir: &Path) -> PathBuf {
+        dir.join("shim-to-go")
+    }
+    let mut bench = Bench::with(|dir| {
+        let settings = networked(dir);
+        fs::copy(&settings.shim, program(dir)).unwrap();
+        Settings { shim: program(dir), ..settings }
+    });
+    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    let witness = witness(&bench);
+    let access = access(&["api.example.com"]);
+    let id = start(&bench, "w", "print(1)", access.clone()).await;
+    bench.end().await;
+    assert!(told(&witness, "rules").contains("/w\""));
+    assert!(told(&witness, "forget").contains("/w\""));
+    // Said again to one that has ended meanwhile, as an adoption may.
+    bench.watch().allow(&session(), &id, &access).await.unwrap();
+    told(&witness, "rules");
+    told(&witness, "forget");
+    // And of one that never began.
+    fs::remove_file(program(bench.path())).unwrap();
+    let never = Launch { access, ..launch("never", "print(1)", LONG_MS) };
+    bench.watch().launch(never).await.unwrap_err();
+    assert!(told(&witness, "rules").contains("/never\""));
+    assert!(told(&witness, "forget").contains("/never\""));
+}
+
+#[test]
+fn what_may_be_reached_is_forgotten_with_whom_it_was_for_here() {
+    within(Where::Here, what_may_be_reached_is_forgotten_with_whom_it_was_for);
 }
 
 async fn all(tier: Tier) {

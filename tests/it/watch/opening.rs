@@ -10,6 +10,8 @@ use dogwatch::core::limits::SPOOL_KEEP_MS;
 use dogwatch::ports::{Found, Launcher, SpoolEntry};
 use dogwatch::watch::{self, Settings, find_python};
 
+use crate::support::process;
+
 use super::bench::{Bench, launch, session, settings};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,6 +119,25 @@ async fn a_program_that_is_no_shim_is_never_started() {
 }
 
 #[test]
+fn a_small_program_that_hangs_or_says_too_much_holds_up_no_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, beside) = (dir.path().join("dogwatch"), dir.path().join("dogwatch-shim"));
+    // What it started is ended with it: else the pipe would stay open.
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let hangs = format!("cat {} &\ncat {}", pipe.display(), pipe.display());
+    for (text, said) in [(&*hangs, "does not say its version"), ("yes", "of version 'y")] {
+        fs::write(&beside, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o700)).unwrap();
+        let why = watch::shim_of(&program).unwrap_err();
+        assert!(why.contains(said), "{why}");
+    }
+    while !process::processes_of(&pipe).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 #[expect(clippy::disallowed_methods, reason = "what a person runs by hand is another process")]
 fn the_small_program_is_used_where_it_is_there_and_of_this_version() {
     let (own, small) = (env!("CARGO_BIN_EXE_dogwatch"), env!("CARGO_BIN_EXE_dogwatch-shim"));
@@ -133,6 +154,17 @@ fn the_small_program_is_used_where_it_is_there_and_of_this_version() {
     }
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o600)).unwrap();
     assert!(watch::shim_of(&program).unwrap_err().contains("denied"));
+    // What others can change is not even asked.
+    let asked = dir.path().join("asked");
+    fs::write(&beside, format!("#!/bin/sh\n: > {}\n", asked.display())).unwrap();
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(watch::shim_of(&program).unwrap_err().contains("changed by others"));
+    fs::set_permissions(&beside, fs::Permissions::from_mode(0o700)).unwrap();
+    if nix::unistd::geteuid().is_root() {
+        std::os::unix::fs::chown(&beside, Some(65_534), None).unwrap();
+        assert!(watch::shim_of(&program).unwrap_err().contains("changed by others"));
+    }
+    assert!(!asked.exists());
     for words in [&[][..], &["shim"], &["--help"], &["shim", "a", "b"]] {
         let ran = std::process::Command::new(small).args(words).output().unwrap();
         assert_eq!(ran.status.code(), Some(64), "{words:?}");
