@@ -9,8 +9,9 @@ use rustix::process::Signal;
 
 use super::exit_record::{self, ExitRecord};
 use super::ring::{self, Kept};
+use super::sandbox::Group;
 use super::spool::{ERR, Entry, EntryError, OUT, host_boot};
-use super::{sandbox, stray};
+use super::stray;
 use crate::core::execution::{Outcome, Status};
 use crate::core::output::{Captured, capture};
 use crate::core::time::Timestamp;
@@ -82,7 +83,8 @@ fn removed(entry: &Entry, redact: &Redactor) -> Outcome {
 
 fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
     let kept = ring::read(&entry.dir.join(OUT));
-    let other_boot = entry.spec().is_ok_and(|spec| spec.host_boot != host_boot());
+    let spec = entry.spec();
+    let other_boot = spec.as_ref().is_ok_and(|spec| spec.host_boot != host_boot());
     let (status, reason) = if suspect == Suspect::Ourselves {
         (Status::Cancelled, "killed: its supervisor did not answer")
     } else if other_boot {
@@ -98,7 +100,8 @@ fn lost(entry: &Entry, now: Timestamp, suspect: Suspect) -> ExitRecord {
     let started_ms = kept.ok().and_then(|kept| kept.started_ms);
     let mut record = ExitRecord::bare(status, reason, now.as_ms());
     // First those that cannot hide, then those that a group does not hold.
-    record.leftovers_killed = sandbox::clear(&entry.dir) + stray::kill(&entry.work);
+    let group = spec.ok().and_then(|spec| spec.group).filter(Group::is_ours);
+    record.leftovers_killed = group.map_or(0, |group| group.end()) + stray::kill(&entry.work);
     record.elapsed_ms = started_ms.map_or(0, |at| last_sign_ms(entry).saturating_sub(at));
     tracing::warn!(
         dir = %entry.dir.display(), record.reason, log = entry.complaints(), "a shim left no record"

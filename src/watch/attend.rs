@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::ChildStdout;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -143,9 +144,8 @@ impl Attendant {
             self.sign.pid.store(0, Ordering::Relaxed);
             if let Some(outcome) = self.judge().await {
                 self.sign.stalled.store(false, Ordering::Relaxed);
-                if let Some(mut shim) = shim {
-                    // Its lock is free: it is gone but for its exit code.
-                    let _reaped = tokio::task::spawn_blocking(move || shim.wait()).await;
+                if let Some(shim) = shim {
+                    self.shared.stop.run_until_cancelled(reap(shim)).await;
                 }
                 return Some(outcome);
             }
@@ -282,6 +282,15 @@ impl Attendant {
             tracing::warn!(%session, %execution, "the supervisor of a script does not answer");
         }
         line.wake();
+    }
+}
+
+/// Takes the exit code of a shim that has written its record, so that nothing is left of it.
+async fn reap(mut shim: Child) {
+    // Before the first look, so that no end falls between.
+    let Ok(mut ends) = signal(SignalKind::child()) else { return };
+    while matches!(shim.try_wait(), Ok(None)) {
+        ends.recv().await;
     }
 }
 

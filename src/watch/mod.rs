@@ -151,6 +151,7 @@ impl Watch {
                 env: spawn::allowed(&settings.env),
                 start_ms: settings.timing.start_ms,
                 fence,
+                group: None,
                 network: None,
             },
             network,
@@ -265,7 +266,11 @@ fn start(
     network: Option<spec::Network>,
 ) -> Result<(Entry, Child), LaunchError> {
     allowed(shared)?;
-    let common = Common { network, ..shared.common.clone() };
+    let groups = shared.sandbox.as_ref().and_then(|found| found.groups.as_ref());
+    // Others of this host may have executions of the same name.
+    let name = shared.spool.unique(&launch.session, &launch.execution);
+    let group = groups.map(|of_bot| of_bot.named(&name));
+    let common = Common { group, network, ..shared.common.clone() };
     let (entry, lock) = shared.spool.create(launch, common)?;
     failpoint!("launch.made");
     let started = start_in(shared, &entry, lock);

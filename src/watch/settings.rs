@@ -37,8 +37,7 @@ impl Settings {
             Sandbox::Off => (None, None),
             Sandbox::Required(limits) => {
                 let found = probe::ask(&self.shim, &self.python, limits, &self.spool);
-                let fence = |tier| Fence { tier, limits, group: found.group };
-                (found.tier.map(fence), Some(found))
+                (found.tier.map(|tier| Fence { tier, limits }), Some(found))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::file;
-use super::sandbox::Fence;
+use super::sandbox::{Fence, Group};
 use super::spawn::Script;
 use super::spool::{EntryError, at, host_boot, write_new};
 use crate::core::id::{ExecutionId, SessionId};
@@ -46,6 +46,10 @@ pub(super) struct Spec {
     /// How the script is held; not at all where somebody wrote that down.
     #[serde(default)]
     pub(super) fence: Option<Fence>,
+    /// The kernel holds it to its limits by this control group, which the shim makes; without one
+    /// only the shim's looks do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) group: Option<Group>,
     /// The script's way out, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) network: Option<Network>,
@@ -73,6 +77,8 @@ pub(super) struct Common {
     pub(super) start_ms: u64,
     /// How scripts are held.
     pub(super) fence: Option<Fence>,
+    /// Where the control group of this one is, if it is to have one.
+    pub(super) group: Option<Group>,
     /// The way out of this one.
     pub(super) network: Option<Network>,
 }
@@ -92,6 +98,7 @@ impl Spec {
             start_ms: common.start_ms,
             host_boot: host_boot(),
             fence: common.fence,
+            group: common.group,
             network: common.network,
         }
     }

@@ -180,6 +180,11 @@ impl Spool {
         self.named(&name(session, execution))
     }
 
+    /// A name of an execution that no other spool has.
+    pub(super) fn unique(&self, session: &SessionId, execution: &ExecutionId) -> String {
+        format!("{}-{}", self.id, name(session, execution))
+    }
+
     /// A settled one, while it is kept.
     pub(super) fn settled(&self, session: &SessionId, execution: &ExecutionId) -> Option<Entry> {
         let name = name(session, execution);

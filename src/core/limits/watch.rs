@@ -52,8 +52,6 @@ pub const WATCH_LOOKS_OVER: u32 = 3;
 pub const WATCH_CPU_SHARES: u64 = 256;
 /// The same next to 100.
 pub const WATCH_CPU_WEIGHT: u64 = 25;
-/// The longest file that says where a control group is.
-pub const WATCH_GROUP_BYTES_MAX: usize = 16 * 1024;
 /// A probe of the sandbox that takes longer has failed.
 pub const WATCH_PROBE_MS_MAX: u64 = 30_000;
 /// What stands beside the bot says its version within so long, or is not used.

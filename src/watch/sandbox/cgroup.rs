@@ -2,11 +2,12 @@
 //! their number, and gives others the processor first. Owns where groups are, their files and their
 //! removal. Must not know tiers, deadlines or records.
 //!
-//! A group lies below that of the bot, so whatever holds the bot holds its scripts as well. It is
-//! written down before it is made: what a killed shim left there is found by that.
+//! A group lies below that of the bot, so whatever holds the bot holds its scripts as well. Where
+//! it is stands in what its shim is told: what a killed shim left there is found by that.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use nix::poll::poll;
@@ -15,19 +16,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{Limits, step};
 use crate::core::limits::{
-    LEFTOVERS_MS_MAX, WATCH_CPU_SHARES, WATCH_CPU_WEIGHT, WATCH_GROUP_BYTES_MAX,
-    WATCH_PROCESSES_ABOVE,
+    LEFTOVERS_MS_MAX, WATCH_CPU_SHARES, WATCH_CPU_WEIGHT, WATCH_PROCESSES_ABOVE,
 };
-use crate::watch::file;
 
-/// Names the group of an execution, in its directory.
-const NAMED: &str = "group.json";
 /// What a group's name begins with.
 const OURS: &str = "dogwatch-";
 /// The group of a bot whose parent was given to it, as the unit in `contrib` says. In the second
 /// version only a group without processes can bound those below it.
 const OF_BOT: &str = "bot";
-/// Who is in a group; a number that is written to it comes in.
+/// Who is in a group.
 const MEMBERS: &str = "cgroup.procs";
 /// Between two looks whether a group is empty.
 const EMPTY_POLL_MS: u16 = 10;
@@ -59,40 +56,53 @@ pub(in crate::watch) struct Group {
     dirs: Vec<PathBuf>,
 }
 
-/// Finds out whether groups can be made here: by making one.
-pub(super) fn tried(limits: &Limits) -> io::Result<Version> {
+/// The ways into a group.
+#[derive(Debug, Default)]
+pub(super) struct Doors(Vec<File>);
+
+impl Doors {
+    /// Goes in, with all that it will start. Only a process of one thread may call this.
+    pub(super) fn go_in(self) -> io::Result<()> {
+        // 0 is whoever writes it.
+        let entered = self.0.into_iter().try_for_each(|mut door| door.write_all(b"0"));
+        entered.map_err(step("enter its control group"))
+    }
+
+    /// Their descriptors.
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.0.iter().map(AsRawFd::as_raw_fd)
+    }
+}
+
+/// Finds out whether groups can be made here, by making one. Answers where that is.
+pub(super) fn tried(limits: &Limits) -> io::Result<Group> {
     let of_bot = of_bot()?;
     let group = of_bot.named(&format!("probe-{}", std::process::id()));
     group.make(limits)?;
     group.end();
-    Ok(group.version)
+    Ok(of_bot)
 }
 
 impl Group {
-    /// Makes the group of the execution in `dir`, and writes down there where it is.
-    pub(in crate::watch) fn begin(dir: &Path, name: &str, limits: &Limits) -> io::Result<Self> {
-        let group = of_bot()?.named(&format!("{name}-{}", std::process::id()));
-        let text = serde_json::to_vec(&group)?;
-        file::open(&dir.join(NAMED), OpenOptions::new().write(true).create(true).truncate(true))
-            .and_then(|mut file| file.write_all(&text))
-            .map_err(step("write down where its control group is"))?;
-        group.make(limits)?;
-        Ok(group)
-    }
-
     /// One that is not there.
     #[cfg(test)]
     pub(super) fn nowhere() -> Self {
         Self { version: Version::V2, dirs: vec![] }
     }
 
-    /// The group of the same bot with this name.
-    fn named(&self, name: &str) -> Self {
+    /// Of which version it is.
+    pub(in crate::watch) fn version(&self) -> Version {
+        self.version
+    }
+
+    /// One below it, with this name.
+    pub(in crate::watch) fn named(&self, name: &str) -> Self {
         let dirs = self.dirs.iter().map(|dir| dir.join(format!("{OURS}{name}"))).collect();
         Self { version: self.version, dirs }
     }
 
-    fn make(&self, limits: &Limits) -> io::Result<()> {
+    /// Makes it, with these limits.
+    pub(in crate::watch) fn make(&self, limits: &Limits) -> io::Result<()> {
         let made = self.dirs.iter().try_for_each(|dir| {
             let what = format!("make the control group {}", dir.display());
             fs::create_dir(dir).map_err(step(&what))
@@ -144,12 +154,20 @@ impl Group {
         self.dirs.iter().map(|dir| dir.join(name)).find(|file| file.exists())
     }
 
-    /// Takes a process in, with all that it will start: 0 is whoever asks.
-    pub(super) fn enter(&self, pid: i32) -> io::Result<()> {
-        self.dirs.iter().try_for_each(|dir| {
+    /// The ways in. What is opened here may be used by who could not open it.
+    pub(super) fn doors(&self) -> io::Result<Doors> {
+        let name = match self.version {
+            // Of one thread, which is all that comes in: a whole process could come in only while
+            // no other process of the system begins or ends, and that is waited for, for
+            // milliseconds (`cgroup_procs_write_start` in kernel/cgroup/cgroup.c).
+            Version::V1 => "tasks",
+            Version::V2 => MEMBERS,
+        };
+        let open = |dir: &PathBuf| {
             let what = format!("enter the control group {}", dir.display());
-            fs::write(dir.join(MEMBERS), pid.to_string()).map_err(step(&what))
-        })
+            OpenOptions::new().write(true).open(dir.join(name)).map_err(step(&what))
+        };
+        self.dirs.iter().map(open).collect::<io::Result<_>>().map(Doors)
     }
 
     /// Has the kernel killed anybody in it for memory?
@@ -165,14 +183,23 @@ impl Group {
         })
     }
 
+    /// Is it one that a shim makes? Whatever stands in a file, nothing else is ended.
+    pub(in crate::watch) fn is_ours(&self) -> bool {
+        let is_ours = |dir: &PathBuf| {
+            dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
+                && dir.join(MEMBERS).exists()
+        };
+        self.dirs.iter().all(is_ours)
+    }
+
     /// Kills whoever is left in it and removes it. Answers how many that were.
     pub(in crate::watch) fn end(&self) -> u32 {
         let mut killed = 0;
         for _ in 0..LEFTOVERS_MS_MAX / u64::from(EMPTY_POLL_MS) {
-            killed += self.kill();
             if self.remove() {
                 break;
             }
+            killed += self.kill();
             // Who was killed is a member until it is reaped.
             let _passed = poll(&mut [], EMPTY_POLL_MS);
         }
@@ -218,18 +245,6 @@ impl Group {
         }
         gone
     }
-}
-
-/// Ends what a killed shim left of the execution in `dir`. Answers how many processes were killed.
-pub(in crate::watch) fn clear(dir: &Path) -> u32 {
-    let read = file::read(&dir.join(NAMED), WATCH_GROUP_BYTES_MAX);
-    let group = read.ok().and_then(|text| serde_json::from_slice::<Group>(&text).ok());
-    // Whatever stands in that file: nothing but a group of ours is ended.
-    let is_ours = |dir: &PathBuf| {
-        dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
-            && dir.join(MEMBERS).exists()
-    };
-    group.filter(|group| group.dirs.iter().all(is_ours)).map_or(0, |group| group.end())
 }
 
 /// The group that this process is in, with the controllers that are needed.
@@ -383,13 +398,17 @@ mod tests {
     #[test]
     fn nothing_but_a_group_of_ours_is_ended() {
         let dir = tempfile::tempdir().unwrap();
-        trees(dir.path(), &["other", "dogwatch-w"]);
-        fs::write(dir.path().join("other").join(MEMBERS), std::process::id().to_string()).unwrap();
+        trees(dir.path(), &["other", "dogwatch-w", "dogwatch-x"]);
         for name in ["other", "dogwatch-w"] {
-            let group = Group { version: Version::V1, dirs: vec![dir.path().join(name)] };
-            fs::write(dir.path().join(NAMED), serde_json::to_vec(&group).unwrap()).unwrap();
-            assert_eq!(clear(dir.path()), 0);
+            fs::write(dir.path().join(name).join(MEMBERS), "").unwrap();
         }
-        assert_eq!(clear(&dir.path().join("nothing")), 0);
+        let is_ours = |names: &[&str]| {
+            let dirs = names.iter().map(|name| dir.path().join(name)).collect();
+            Group { version: Version::V1, dirs }.is_ours()
+        };
+        assert!(is_ours(&["dogwatch-w"]) && !is_ours(&["other"]));
+        // One of several, one that is no group, and one that is not there.
+        assert!(!is_ours(&["dogwatch-w", "other"]) && !is_ours(&["dogwatch-x"]));
+        assert!(!is_ours(&["dogwatch-y"]));
     }
 }

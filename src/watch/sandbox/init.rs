@@ -11,12 +11,14 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::prctl::{set_dumpable, set_pdeathsig};
 use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::{Gid, Pid, Uid, dup2_stdin, dup2_stdout, getegid, geteuid, sethostname};
 use nix::unistd::{setresgid, setresuid};
-use rustix::process::{WaitOptions, WaitStatus, wait};
+use rustix::process::{WaitOptions, WaitStatus, wait, waitpid};
 use rustix::thread::{CapabilitySets, capabilities, set_capabilities, set_keep_capabilities};
 use serde::{Deserialize, Serialize};
 
+use super::cgroup::Doors;
 use super::clone::{close_all_but, into_namespaces};
 use super::programs::Programs;
 use super::root::{self, WORK};
@@ -26,7 +28,7 @@ use crate::core::limits::WATCH_REPORT_BYTES_MAX;
 use crate::watch::spawn::{self, OOM_SCORE, Script};
 use crate::watch::spool::SCRIPT;
 
-/// Said to the first process once it has its users.
+/// Said to the first process once it has its users, and again when the script is to run.
 const GO: &[u8] = b"g";
 
 /// A first process, not reaped yet.
@@ -68,6 +70,17 @@ impl Boxed {
         }
     }
 
+    /// Lets it start the script. Where it has ended before, its report says why.
+    pub(in crate::watch) fn go(&self) {
+        let _ended_before = (&self.line).write_all(GO);
+    }
+
+    /// Ends it, which has not started the script.
+    pub(in crate::watch) fn give_up(self) {
+        self.signal(Signal::SIGKILL);
+        let _reaped = waitpid(Some(self.pid), WaitOptions::empty());
+    }
+
     /// What it told, `None` when it was killed. Only once it has ended.
     pub(in crate::watch) fn report(&mut self) -> Option<Report> {
         let mut text = Vec::new();
@@ -85,10 +98,12 @@ struct Setup<'a> {
     limits: Limits,
     line: UnixStream,
     hatch: Option<UnixStream>,
+    doors: Doors,
     pipes: [OwnedFd; 2],
 }
 
-/// Makes the namespaces and their first process; `networked` with a way out.
+/// Makes the namespaces and their first process, which puts the sandbox up and then waits for
+/// [`Boxed::go`]; `networked` with a way out.
 pub(super) fn start(
     script: Script<'_>,
     limits: Limits,
@@ -98,24 +113,21 @@ pub(super) fn start(
 ) -> io::Result<Boxed> {
     let programs = Programs::find(script.python, script.work)?;
     let text = fs::read(script.work.join(SCRIPT)).map_err(step("read the script"))?;
-    let (mut ours, line) = UnixStream::pair()?;
+    let (ours, line) = UnixStream::pair()?;
     let (out, hatch) = if networked { UnixStream::pair().map(both)? } else { (None, None) };
     if let Some(out) = &out {
         out.set_nonblocking(true)?;
     }
-    let setup = Setup { script, text, programs, limits, line, hatch, pipes };
+    let doors = group.map(Group::doors).transpose()?.unwrap_or_default();
+    let setup = Setup { script, text, programs, limits, line, hatch, doors, pipes };
     let (pid, process) =
         into_namespaces(move || first(setup)).map_err(step("make namespaces for it"))?;
-    let entered = || group.map_or(Ok(()), |group| group.enter(pid.as_raw()));
-    let begun = give_users(pid).and_then(|()| entered()).and_then(|()| ours.write_all(GO));
     let number = rustix::process::Pid::from_raw(pid.as_raw()).ok_or(ErrorKind::InvalidData)?;
     let boxed = Boxed { pid: number, process, line: ours, hatch: out };
-    match begun {
+    match give_users(pid).and_then(|()| (&boxed.line).write_all(GO)) {
         Ok(()) => Ok(boxed),
         Err(error) => {
-            // Without our end of the line it ends by itself.
-            drop(boxed);
-            let _reaped = nix::sys::wait::waitpid(pid, None);
+            boxed.give_up();
             Err(error)
         }
     }
@@ -145,7 +157,7 @@ fn first(setup: Setup<'_>) -> u8 {
     let report = |line: &mut UnixStream, report: &Report| {
         let text = serde_json::to_vec(report).unwrap_or_default();
         // Where nobody listens there is nobody to tell.
-        let _told = line.set_nonblocking(false).and_then(|()| line.write_all(&text));
+        let _told = line.write_all(&text);
     };
     let Ok(mut line) = setup.line.try_clone() else { return 1 };
     match begin(setup, &line) {
@@ -155,9 +167,9 @@ fn first(setup: Setup<'_>) -> u8 {
     0
 }
 
-/// Puts the sandbox up and starts the script in it. Answers its number inside.
+/// Puts the sandbox up and, when it is told to, starts the script in it. Answers its number inside.
 fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
-    let Setup { script, text, programs, limits, line: own, hatch, pipes } = setup;
+    let Setup { script, text, programs, limits, line: own, hatch, doors, pipes } = setup;
     set_pdeathsig(Signal::SIGKILL)?;
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
@@ -166,10 +178,11 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     let [out, err] = pipes.each_ref().map(AsRawFd::as_raw_fd);
     let mut kept = vec![line.as_raw_fd(), own.as_raw_fd(), null.as_raw_fd(), out, err];
     kept.extend(hatch.as_ref().map(AsRawFd::as_raw_fd));
+    kept.extend(doors.fds());
     close_all_but(&kept)?;
     drop(null);
-    let mut go = [0; GO.len()];
-    (&*line).read_exact(&mut go).map_err(step("hear of its shim"))?;
+    doors.go_in()?;
+    hear_go(line)?;
     let sources = root::open(&programs).map_err(step("find its programs"))?;
     become_user(line)?;
     sethostname("watcher")?;
@@ -196,9 +209,14 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     mask.thread_block()?;
     let restraint = Restraint::with_namespaces(limits, &programs, Path::new(WORK))?;
     let inside = Script { work: Path::new(WORK), ..script };
+    hear_go(line)?;
     let child = spawn::script(inside, Some(restraint), pipes).spawn();
     let child = child.map_err(step("run Python"))?;
     i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+fn hear_go(mut line: &UnixStream) -> io::Result<()> {
+    line.read_exact(&mut [0; GO.len()]).map_err(step("hear of its shim"))
 }
 
 /// Becomes the one user that there is here, and keeps the powers over these namespaces for now.
@@ -216,10 +234,11 @@ fn become_user(line: &UnixStream) -> io::Result<()> {
     set_capabilities(None, all)?;
     // The kernel forgot it with the change (prctl(2)); and the shim may have died before this.
     set_pdeathsig(Signal::SIGKILL)?;
-    line.set_nonblocking(true)?;
-    match (&*line).read(&mut [0]) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-        Ok(_) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
+    // The next word is left where it is.
+    let look = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    match recv(line.as_raw_fd(), &mut [0], look) {
+        Err(Errno::EAGAIN) | Ok(1..) => Ok(()),
+        Ok(0) | Err(_) => Err(io::Error::from(ErrorKind::BrokenPipe)),
     }
 }
 

@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::cgroup::Group;
 pub use self::cgroup::Version;
-pub(super) use self::cgroup::{Group, clear};
 use self::filter::Filter;
 pub(super) use self::init::{Boxed, Report};
 use self::landlock::{Fence as Rules, Paths, Reach};
@@ -66,9 +66,6 @@ pub(super) struct Fence {
     pub(super) tier: Tier,
     /// What it may use.
     pub(super) limits: Limits,
-    /// The kernel holds it to that by a control group; without one only the shim's looks do.
-    #[serde(default)]
-    pub(super) group: Option<Version>,
 }
 
 /// Who a script is where it has namespaces: the first user that a system gives to a person.
@@ -76,7 +73,8 @@ const INSIDE: u32 = 1_000;
 /// Who it is for the host where the shim is root: the kernel's own "nobody", who owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// Starts a script in namespaces; `networked` with a way out of them.
+/// Makes namespaces for a script, which runs in them at [`Boxed::go`]; `networked` with a way out of
+/// them.
 pub(super) fn start_boxed(
     script: Script<'_>,
     limits: Limits,
@@ -102,6 +100,8 @@ pub(super) struct Restraint {
     user: Option<u32>,
     /// The group that it enters, where it is not in one already.
     group: Option<Group>,
+    /// The filter, where it is the same for every process.
+    filter: Option<Filter>,
 }
 
 impl Restraint {
@@ -134,7 +134,8 @@ impl Restraint {
         // A group counts its own alone, so others of the user that come later need take nothing.
         let others = others + group.map_or(0, |_| WATCH_PROCESSES_LATER);
         let group = group.cloned();
-        Ok(Self { tier: Tier::Landlock, limits, networked, rules, others, user, group })
+        let tier = Tier::Landlock;
+        Ok(Self { tier, limits, networked, rules, others, user, group, filter: None })
     }
 
     /// For a script in namespaces, from inside of them.
@@ -146,8 +147,10 @@ impl Restraint {
         };
         let rules = Rules::new(&paths, Reach::OwnNetwork)?;
         let tier = Tier::Namespaces;
+        let (networked, user, group) = (false, None, None);
+        let filter = Some(Filter::new(tier, networked, None)?);
         // The first process is one of them.
-        Ok(Self { tier, limits, networked: false, rules, others: 1, user: None, group: None })
+        Ok(Self { tier, limits, networked, rules, others: 1, user, group, filter })
     }
 
     /// How the script is named to Python. Who it becomes may not be able to go the whole way to the
@@ -163,7 +166,7 @@ impl Restraint {
     /// process asks to die with its parent, since the kernel forgets that with a change of user
     /// (prctl(2)).
     pub(super) fn change_user(&self) -> io::Result<()> {
-        self.group.as_ref().map_or(Ok(()), |group| group.enter(0))?;
+        self.group.as_ref().map_or(Ok(()), |group| group.doors()?.go_in())?;
         let Some(user) = self.user else { return Ok(()) };
         let (uid, gid) = (nix::unistd::Uid::from_raw(user), nix::unistd::Gid::from_raw(user));
         nix::unistd::setgroups(&[])?;
@@ -181,6 +184,9 @@ impl Restraint {
         }
         if self.networked && !held.ports {
             return Err(io::Error::other("this kernel's Landlock has no word on ports"));
+        }
+        if let Some(filter) = &self.filter {
+            return filter.apply();
         }
         // Without Landlock's word on signals the filter has one: nobody but oneself.
         let alone = self.tier == Tier::Landlock && !held.signals;

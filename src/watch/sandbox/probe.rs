@@ -52,6 +52,9 @@ pub struct Finding {
     /// What holds all processes of a script together, beside the looks of its shim.
     #[serde(default)]
     pub group: Option<Version>,
+    /// The group below which those of scripts are made.
+    #[serde(default)]
+    pub(in crate::watch) groups: Option<Group>,
     /// Why there is no such thing, where there is none.
     #[serde(default)]
     pub no_group: Option<String>,
@@ -153,18 +156,18 @@ pub fn run(python: &Path, limits: &str, place: &Path) -> u8 {
 fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
     let mut finding = Finding::default();
     match cgroup::tried(&limits) {
-        Ok(version) => finding.group = Some(version),
+        Ok(groups) => finding.groups = Some(groups),
         Err(error) => finding.no_group = Some(error.to_string()),
     }
     for tier in [Tier::Namespaces, Tier::Landlock] {
-        let fence = Fence { tier, limits, group: finding.group };
-        let mut ran = tried(fence, python, place);
-        if let (Err(error), Some(_)) = (&ran, finding.group) {
+        let fence = Fence { tier, limits };
+        let mut ran = tried(fence, finding.groups.as_ref(), python, place);
+        if let (Err(error), Some(_)) = (&ran, &finding.groups) {
             // It may be the group that does not work with the rest.
-            let without = tried(Fence { group: None, ..fence }, python, place);
+            let without = tried(fence, None, python, place);
             if without.is_ok() {
                 finding.no_group = Some(error.to_string());
-                finding.group = None;
+                finding.groups = None;
                 ran = without;
             }
         }
@@ -180,10 +183,12 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
             Err(error) => *why = Some(format!("{}: {error}", tier.words())),
         }
     }
-    if let (Some(tier @ Tier::Landlock), group) = (finding.tier, finding.group) {
-        let tried = tried_network(Fence { tier, limits, group }, python, place);
+    if let Some(tier @ Tier::Landlock) = finding.tier {
+        let groups = finding.groups.as_ref();
+        let tried = tried_network(Fence { tier, limits }, groups, python, place);
         finding.no_network = tried.err().map(|error| error.to_string());
     }
+    finding.group = finding.groups.as_ref().map(Group::version);
     let restricts = fs::read_to_string(APPARMOR).is_ok_and(|word| word.trim() == "1");
     finding.apparmor = finding.no_namespaces.is_some() && restricts;
     finding
@@ -198,22 +203,27 @@ impl Drop for Place {
     }
 }
 
-fn tried(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
-    ran(fence, python, place, (SCRIPT_OF_PROBE, None))
+fn tried(fence: Fence, groups: Option<&Group>, python: &Path, place: &Path) -> io::Result<()> {
+    ran((fence, groups), python, place, (SCRIPT_OF_PROBE, None))
 }
 
-fn tried_network(fence: Fence, python: &Path, place: &Path) -> io::Result<()> {
+fn tried_network(
+    fence: Fence,
+    groups: Option<&Group>,
+    python: &Path,
+    place: &Path,
+) -> io::Result<()> {
     let [way, other] = [network::listen_at(0)?, network::listen_at(0)?];
     let [port, other] = [way.local_addr()?.port(), other.local_addr()?.port()];
     let script = SCRIPT_OF_NETWORK
         .replace("{port}", &port.to_string())
         .replace("{other}", &other.to_string());
-    ran(fence, python, place, (&script, Some(port)))
+    ran((fence, groups), python, place, (&script, Some(port)))
 }
 
 /// Runs this text, which may connect to this port, and which has to say that it is inside.
 fn ran(
-    fence: Fence,
+    (fence, groups): (Fence, Option<&Group>),
     python: &Path,
     place: &Path,
     (script, port): (&str, Option<u16>),
@@ -224,8 +234,8 @@ fn ran(
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
     let place = Place(path);
     fs::write(place.0.join(SCRIPT), script).map_err(step("write a script to try"))?;
-    let group = fence.group.map(|_| Group::begin(&place.0, "probe", &fence.limits));
-    let group = group.transpose()?;
+    let group = groups.map(|groups| groups.named(&format!("probe-{}", std::process::id())));
+    group.as_ref().map_or(Ok(()), |group| group.make(&fence.limits))?;
     let script = Script { python, env: &[], work: &place.0 };
     let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
     let (complained, err) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
@@ -254,6 +264,7 @@ fn in_namespaces(
     pipes: [OwnedFd; 2],
 ) -> Tried {
     let mut boxed = start_boxed(script, limits, false, group, pipes)?;
+    boxed.go();
     waitpid(Some(boxed.pid), WaitOptions::empty())?;
     match boxed.report() {
         Some(Report::Ended { exit, .. }) => Ok(exit),

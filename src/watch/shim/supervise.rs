@@ -26,7 +26,7 @@ use crate::failpoint;
 use crate::watch::ctl::Order;
 use crate::watch::exit_record::{self, ExitRecord};
 use crate::watch::ring;
-use crate::watch::sandbox::{self, Fence, Group, Passed, Restraint, Tier, Watchdog};
+use crate::watch::sandbox::{self, Boxed, Fence, Group, Passed, Restraint, Tier, Watchdog};
 use crate::watch::spawn::{self, OOM_SCORE, Script};
 use crate::watch::spec::Spec;
 use crate::watch::spool::ERR;
@@ -36,6 +36,9 @@ const LEFTOVERS_POLL_MS: u64 = 20;
 
 /// How programs say that there is no room (strerror(3)).
 const NO_ROOM: &[u8] = b"No space left on device";
+
+/// Names and values.
+type Environment = Vec<(String, String)>;
 
 /// Everything a shim holds.
 pub(super) struct Supervisor {
@@ -87,9 +90,16 @@ fn complained_of_room() -> bool {
 impl Supervisor {
     /// Runs the execution and leaves its record.
     pub(super) fn run(mut self) -> Result<(), ShimError> {
+        let prepared = self.prepare();
         let record = match self.wait_for_go() {
-            None => self.run_script(),
-            Some(record) => record,
+            None => self.run_script(prepared),
+            Some(record) => {
+                if let Ok(Some(first)) = prepared {
+                    first.give_up();
+                }
+                self.group.take().map(|group| group.end());
+                record
+            }
         };
         for stream in [&mut self.out, &mut self.err] {
             stream.file().sync().map_err(cannot("keep the output"))?;
@@ -118,13 +128,13 @@ impl Supervisor {
         }
     }
 
-    fn run_script(&mut self) -> ExitRecord {
+    fn run_script(&mut self, prepared: io::Result<Option<Boxed>>) -> ExitRecord {
         failpoint!("shim.go");
         let started = monotonic_ms();
         self.out.file().started(wall_ms());
         let mut course = Course::new(started, self.spec.timeout_ms, self.spec.grace_ms);
         failpoint!("script.before");
-        let leader = match self.start() {
+        let leader = match prepared.and_then(|first| self.start(first)) {
             Ok(leader) => leader,
             Err(e) => {
                 self.group.take().map(|group| group.end());
@@ -177,39 +187,55 @@ impl Supervisor {
         met.or_else(|| end.full.then(|| limits.words_of_full()))
     }
 
-    fn start(&mut self) -> io::Result<Leader> {
-        let (out, out_end) = pipe2(OFlag::O_CLOEXEC)?;
-        let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
-        self.out.attach(out)?;
-        self.err.attach(err)?;
-        let pipes = [out_end, err_end];
-        let mut gate = self.open_gate()?;
-        let mut env = self.spec.env.clone();
-        env.extend(gate.iter().flat_map(Gate::environment));
-        let script = Script { env: &env, ..self.spec.script() };
-        self.group = self.make_group()?;
-        let group = self.group.as_ref();
-        let leader = match self.spec.fence {
-            None => start_here(script, None, pipes)?,
-            Some(Fence { tier: Tier::Landlock, limits, .. }) => {
-                let port = gate.as_ref().and_then(Gate::port);
-                let restraint = Restraint::without_namespaces(script, limits, port, group)?;
-                start_here(script, Some(restraint), pipes)?
-            }
-            Some(Fence { tier: Tier::Namespaces, limits, .. }) => {
-                let out = gate.is_some();
-                let mut first = sandbox::start_boxed(script, limits, out, group, pipes)?;
-                if let Some(gate) = &mut gate {
-                    gate.expect(first.hatch.take());
-                }
+    /// Puts up what can be without the script, so that nobody waits for it at "go": the group, the
+    /// namespaces and their first process.
+    fn prepare(&mut self) -> io::Result<Option<Boxed>> {
+        let Some(Fence { tier: Tier::Namespaces, limits, .. }) = self.spec.fence else {
+            return Ok(None);
+        };
+        let (pipes, env) = self.streams()?;
+        self.make_group()?;
+        let (script, group) = (Script { env: &env, ..self.spec.script() }, self.group.as_ref());
+        let mut first = sandbox::start_boxed(script, limits, self.gate.is_some(), group, pipes)?;
+        if let Some(gate) = &mut self.gate {
+            gate.expect(first.hatch.take());
+        }
+        Ok(Some(first))
+    }
+
+    fn start(&mut self, prepared: Option<Boxed>) -> io::Result<Leader> {
+        let leader = match (prepared, self.spec.fence) {
+            (Some(first), _) => {
+                first.go();
                 Leader::First(first)
             }
+            (None, fence) => {
+                let (pipes, env) = self.streams()?;
+                self.make_group()?;
+                let script = Script { env: &env, ..self.spec.script() };
+                let port = self.gate.as_ref().and_then(Gate::port);
+                let restraint = fence.map(|fence| {
+                    Restraint::without_namespaces(script, fence.limits, port, self.group.as_ref())
+                });
+                start_here(script, restraint.transpose()?, pipes)?
+            }
         };
-        self.gate = gate;
         // Not before: the kernel would let nobody write the users of what it starts. It is hygiene
         // only, so a script may run where it is not allowed.
         let _readable = set_dumpable(false);
         Ok(leader)
+    }
+
+    /// Where the script's output goes, and its environment with its way out in it.
+    fn streams(&mut self) -> io::Result<([OwnedFd; 2], Environment)> {
+        let (out, out_end) = pipe2(OFlag::O_CLOEXEC)?;
+        let (err, err_end) = pipe2(OFlag::O_CLOEXEC)?;
+        self.out.attach(out)?;
+        self.err.attach(err)?;
+        self.gate = self.open_gate()?;
+        let mut env = self.spec.env.clone();
+        env.extend(self.gate.iter().flat_map(Gate::environment));
+        Ok(([out_end, err_end], env))
     }
 
     /// The script's way out, if it is to have one. Without a sandbox nothing would hold it to that.
@@ -225,10 +251,12 @@ impl Supervisor {
     }
 
     /// Where it was found to work it is never left out: then the script does not start.
-    fn make_group(&self) -> io::Result<Option<Group>> {
-        let Some(Fence { limits, group: Some(_), .. }) = self.spec.fence else { return Ok(None) };
-        let name = self.spec.work.file_name().unwrap_or_default().to_string_lossy();
-        Group::begin(Path::new("."), &name, &limits).map(Some)
+    fn make_group(&mut self) -> io::Result<()> {
+        if let (Some(group), Some(fence)) = (&self.spec.group, self.spec.fence) {
+            group.make(&fence.limits)?;
+            self.group = Some(group.clone());
+        }
+        Ok(())
     }
 
     /// Who looks at what the script uses, where it is held to anything.
@@ -245,6 +273,10 @@ impl Supervisor {
     /// Until the leader has ended.
     fn attend(&mut self, leader: &Leader, course: &mut Course) {
         let mut watchdog = self.watchdog(leader);
+        // The first process may have failed before "go", when its end was not what was waited for.
+        if leader.has_ended() {
+            return;
+        }
         loop {
             let look = watchdog.as_ref().map(Watchdog::due);
             let happened = self.wait(course.next().into_iter().chain(look).min());

@@ -2,10 +2,11 @@
 //! none is left.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use dogwatch::core::execution::{Exit, Status};
-use dogwatch::watch::{Tier, Version};
+use dogwatch::watch::{Settings, Tier, Version};
 use rustix::process::Signal;
 
 use super::kin::{
@@ -16,23 +17,44 @@ use crate::watch::bench::{Bench, ends, signal};
 
 const MEMORY: &str = "it met its limit of 128 MiB of memory";
 
-/// Where a group of this process lies in a tree of the first version.
-fn own(controller: &str, of: &str) -> Option<PathBuf> {
+/// Where the groups that a process is in lie: one in each tree of the first version, the memory's
+/// first, or the one of the second.
+fn groups(of: &str) -> Vec<PathBuf> {
     let own = fs::read_to_string(format!("/proc/{of}/cgroup")).unwrap();
-    let path = own.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        controllers.split(',').any(|one| one == controller).then(|| path.to_owned())
-    })?;
-    let dir = PathBuf::from(format!("/sys/fs/cgroup/{controller}{path}"));
-    dir.join("cgroup.procs").exists().then_some(dir)
+    let line = |controller: &str| {
+        own.lines().find_map(|line| {
+            let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+            controllers.split(',').any(|one| one == controller).then(|| path.to_owned())
+        })
+    };
+    let dir = |tree: &str, path: String| {
+        let dir = PathBuf::from(format!("/sys/fs/cgroup{tree}{path}"));
+        dir.join("cgroup.procs").exists().then_some(dir)
+    };
+    let first = ["memory", "pids", "cpu"].into_iter();
+    let first: Vec<_> = first.filter_map(|name| dir(&format!("/{name}"), line(name)?)).collect();
+    if first.is_empty() {
+        line("").and_then(|path| dir("", path)).into_iter().collect()
+    } else {
+        first
+    }
 }
 
-/// Whether such groups can be made here, by a witness that is not our own code.
-fn has_first_version() -> bool {
-    ["memory", "pids"].iter().all(|controller| {
-        let made = own(controller, "self").map(|dir| dir.join(format!("w-{}", std::process::id())));
-        made.is_some_and(|dir| fs::create_dir(&dir).and_then(|()| fs::remove_dir(&dir)).is_ok())
-    })
+/// Which version must be found, by a witness that is not our own code; `None` where it cannot be
+/// told.
+fn version() -> Option<Version> {
+    let own = groups("self");
+    let own = own.first()?;
+    if own.join("memory.limit_in_bytes").exists() {
+        let made = own.join(format!("w-{}", std::process::id()));
+        return (fs::create_dir(&made).and_then(|()| fs::remove_dir(&made)).is_ok())
+            .then_some(Version::V1);
+    }
+    // As `contrib/dogwatch.service` has it made.
+    let parent = own.parent().filter(|_| own.ends_with("bot"))?;
+    let given = fs::read_to_string(parent.join("cgroup.subtree_control")).unwrap_or_default();
+    let writable = fs::OpenOptions::new().write(true).open(parent.join("cgroup.procs")).is_ok();
+    (writable && given.contains("memory") && given.contains("pids")).then_some(Version::V2)
 }
 
 /// A bench whose scripts are in groups; `None` where this machine has none.
@@ -40,19 +62,17 @@ fn grouped(tier: Tier) -> Option<Bench> {
     let bench = Bench::with(narrow);
     let found = bench.watch().sandbox().unwrap();
     assert_eq!(found.tier, Some(tier));
-    if has_first_version() {
-        assert_eq!((found.group, &found.no_group), (Some(Version::V1), &None));
-    } else {
-        assert_eq!(found.group.is_some(), found.no_group.is_none(), "{found:?}");
+    match version() {
+        Some(version) => assert_eq!((found.group, &found.no_group), (Some(version), &None)),
+        None => assert_eq!(found.group.is_some(), found.no_group.is_none(), "{found:?}"),
     }
     found.group.is_some().then_some(bench)
 }
 
 /// The groups that a process is in and that are its script's alone.
 fn groups_of(pid: i32) -> Vec<PathBuf> {
-    let of = pid.to_string();
-    let dirs = ["memory", "pids", "cpu"].iter().filter_map(|controller| own(controller, &of));
-    dirs.filter(|dir| dir.file_name().unwrap().to_string_lossy().starts_with("dogwatch-")).collect()
+    let all = groups(&pid.to_string()).into_iter();
+    all.filter(|dir| dir.file_name().unwrap().to_string_lossy().starts_with("dogwatch-")).collect()
 }
 
 fn is_gone(groups: &[PathBuf]) -> bool {
@@ -67,10 +87,13 @@ async fn it_holds_a_script_and_goes_with_it(tier: Tier) {
         let file = groups.iter().map(|dir| dir.join(name)).find(|file| file.exists()).unwrap();
         fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap()
     };
-    assert_eq!(groups.len(), 3);
-    assert_eq!(number("memory.limit_in_bytes"), (128 + 4) << 20);
+    let (memory, cpu) = match bench.watch().sandbox().unwrap().group.unwrap() {
+        Version::V1 => ("memory.limit_in_bytes", ("cpu.shares", 256)),
+        Version::V2 => ("memory.max", ("cpu.weight", 25)),
+    };
+    assert_eq!(number(memory), (128 + 4) << 20);
     assert_eq!(number("pids.max"), 12 + 8 + 1);
-    assert_eq!(number("cpu.shares"), 256);
+    assert_eq!(number(cpu.0), cpu.1);
     // All of it but its shim.
     assert!(groups_of(family.shim).is_empty());
     assert!(family.below.iter().all(|pid| groups_of(*pid) == groups));
@@ -181,14 +204,26 @@ async fn what_a_killed_bot_and_shim_leave_goes_at_the_next_start(tier: Tier) {
     bench.nothing_is_left().await;
 }
 
+/// Lets a shim be told of a group that it cannot make.
+fn misled(dir: &Path) -> Settings {
+    let (path, narrow) = (dir.join("misled"), narrow(dir));
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = probe ] || sed -i s:/dogwatch-:/nowhere/dogwatch-:g \"$2/spec.json\"\n\
+         exec {} \"$@\"\n",
+        narrow.shim.display()
+    );
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    Settings { shim: path, ..narrow }
+}
+
 /// Where one was promised a script does not run without.
 async fn without_it_nothing_starts(tier: Tier) {
-    let Some(mut bench) = grouped(tier) else { return };
-    let id = bench.launch("w", "print('ran')", LONG_MS).await;
-    fs::create_dir(bench.entry().join("group.json")).unwrap();
-    let session = crate::watch::bench::session();
-    dogwatch::ports::Launcher::go(bench.watch(), &session, &id).await.unwrap();
-    let (_, outcome) = bench.end().await;
+    if grouped(tier).is_none() {
+        return;
+    }
+    let mut bench = Bench::with(misled);
+    let outcome = bench.run("print('ran')", LONG_MS).await;
     assert_eq!((outcome.status, outcome.stdout.head.as_str()), (Status::Failed, ""));
     let reason = outcome.reason.unwrap();
     assert!(reason.contains("cannot start") && reason.contains("control group"), "{reason}");
@@ -222,7 +257,7 @@ fn user_here() {
         let bench = Bench::with(narrow);
         let found = bench.watch().sandbox().unwrap().clone();
         assert_eq!(found.tier, Some(tier));
-        if !has_first_version() && found.group.is_none() {
+        if version().is_none() && found.group.is_none() {
             assert!(found.bounded().contains("only looked at"), "{found:?}");
             assert!(found.no_group.is_some_and(|why| !why.is_empty()));
         }

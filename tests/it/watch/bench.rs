@@ -234,9 +234,10 @@ impl Drop for Bench {
         }
         // Control groups outlive a test that failed.
         let entries = fs::read_dir(self.dir.join("spool/e")).into_iter().flatten().flatten();
-        let named = entries.filter_map(|entry| fs::read(entry.path().join("group.json")).ok());
+        let named = entries.filter_map(|entry| fs::read(entry.path().join("spec.json")).ok());
         for group in named.filter_map(|text| serde_json::from_slice::<Value>(&text).ok()) {
-            for dir in group.get("dirs").and_then(Value::as_array).into_iter().flatten() {
+            for dir in group.pointer("/group/dirs").and_then(Value::as_array).into_iter().flatten()
+            {
                 let _gone = dir.as_str().map(fs::remove_dir);
             }
         }
