@@ -142,7 +142,7 @@ fn what_is_said_while_nobody_is_there_is_shown_to_the_first_who_comes() {
     // The result is there, and nobody is: it waits, untried.
     let waits = || service.sample("dogwatch_outbox_depth") == 1;
     while !waits() {
-        std::thread::yield_now();
+        crate::support::process::pause_here();
     }
     assert_eq!(service.sample(r#"dogwatch_posts_total{sort="woken",outcome="retried"}"#), 0);
     // In another chat it is not shown.

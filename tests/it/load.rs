@@ -59,7 +59,7 @@ fn an_interrupted_load_leaves_nothing() {
         files.any(|file| file.path().join(name).exists())
     };
     while !begun() || !inside("dogwatch.db-wal") {
-        std::thread::yield_now();
+        crate::support::process::pause_here();
     }
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -19,7 +19,7 @@ use crate::support::service::Service;
 fn counted(service: &Service, series: &str, wanted: u64) {
     println!("waiting until {series} is {wanted}");
     while service.sample(series) != wanted {
-        std::thread::yield_now();
+        crate::support::process::pause_here();
     }
 }
 

@@ -10,8 +10,20 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+const PAUSE: Duration = Duration::from_millis(2);
 /// Fails a test that hangs; nothing waits for it.
 const TOO_LONG: Duration = Duration::from_mins(1);
+
+/// Between two looks at what another process changes and nothing tells of: who looks again at once
+/// takes the processors from the one it looks at, for tens of seconds on a small machine.
+pub(crate) async fn pause() {
+    tokio::time::sleep(PAUSE).await;
+}
+
+/// The same on a thread.
+pub(crate) fn pause_here() {
+    std::thread::park_timeout(PAUSE);
+}
 
 /// A path on which a script can say something, once: `open(PATH, "w").write(…)`.
 pub(crate) fn fifo(dir: &Path, name: &str) -> String {

@@ -53,7 +53,7 @@ async fn a_killed_process_breaks_only_what_is_open_in_it() {
         let wait = |more: usize| {
             let from = answered.load(Ordering::Relaxed);
             while answered.load(Ordering::Relaxed) < from + more {
-                std::thread::yield_now();
+                crate::support::process::pause_here();
             }
         };
         wait(5);

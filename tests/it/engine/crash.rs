@@ -86,7 +86,7 @@ async fn a_crash_between_results_keeps_the_first_and_runs_the_second() {
         bot.wait("the first result", trap.caught()).await;
         // Its shim is there and waits for "go"; without it, it would be lost as never started.
         while processes_of(bot.path()).is_empty() {
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
         bot.crash().await;
         bot.boot().await;

@@ -46,7 +46,7 @@ fn nothing_is_left(place: &Place) {
     for pid in place.processes() {
         // What is just ending may still be seen; what stays fails the test by its time.
         while fs::exists(format!("/proc/{pid}")).unwrap() && !is_zombie(pid) {
-            std::thread::yield_now();
+            crate::support::process::pause_here();
         }
     }
 }

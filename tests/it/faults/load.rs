@@ -130,7 +130,7 @@ fn the_fifty_first_watcher_is_refused_and_stop_all_ends_the_others() {
     assert_eq!(audit["executions"]["live"], 0, "{audit:#}");
     // Their ends reach the shims a moment later.
     while !place.shims().is_empty() {
-        std::thread::yield_now();
+        crate::support::process::pause_here();
     }
 }
 

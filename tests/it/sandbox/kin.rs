@@ -39,7 +39,7 @@ pub(super) fn held(bench: Bench, tier: Tier) -> Bench {
 pub(super) async fn printed(bench: &Bench, id: &ExecutionId, what: &str) {
     let looks = async {
         while !bench.watch().glance(&session(), id).await.unwrap().stdout.head.contains(what) {
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
     };
     tokio::time::timeout(TOO_LONG, looks).await.expect("it prints nothing");
@@ -83,6 +83,7 @@ pub(super) fn shim_of(bench: &Bench, id: &ExecutionId) -> i32 {
 }
 
 /// A shim and all below it.
+#[derive(Debug)]
 pub(super) struct Family {
     pub(super) shim: i32,
     pub(super) below: Vec<i32>,
@@ -115,7 +116,11 @@ impl Family {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        ends(self.shim) && self.below.iter().all(|pid| ends(*pid))
+        std::iter::once(&self.shim).chain(&self.below).all(|pid| {
+            let is = |file| fs::read_to_string(format!("/proc/{pid}/{file}"));
+            assert!(ends(*pid), "{pid} of {self:?} stays: {:?} {:?}", is("stat"), is("wchan"));
+            true
+        })
     }
 }
 

@@ -35,7 +35,7 @@ async fn printed(bench: &Bench, id: &ExecutionId, what: &str) {
         if glance.stdout.head.contains(what) {
             return;
         }
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     }
 }
 
@@ -174,7 +174,7 @@ time.sleep(300)"
         if let [orphan] = marked(&mark)[..] {
             break orphan;
         }
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     };
     let shim = bench.processes().into_iter().find(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();

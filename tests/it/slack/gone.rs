@@ -23,7 +23,7 @@ pub(super) fn end_of(town: &mut Town, team: &str, kind: &str) -> Value {
 async fn no_scripts(town: &Town) {
     patiently(async {
         while !town.place.shims().is_empty() {
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
     })
     .await;
@@ -41,7 +41,7 @@ pub(super) async fn ready_is(bot: &Service, status: u16, words: &str) {
             if ready.status == status && ready.body.contains(words) {
                 return;
             }
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
     })
     .await;

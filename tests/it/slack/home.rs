@@ -113,7 +113,7 @@ async fn b40_b41_a_home_tab_shows_ones_own_work_and_cancels_it_once() {
     assert!(town.slack.thread("C1", &first).iter().any(is_live));
     // A button of before a restart works, also where Slack sends its press twice.
     while !town.place.runs() {
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     }
     tokio::task::block_in_place(|| bot.kill());
     let bot = tokio::task::block_in_place(|| town.bot());
@@ -251,7 +251,7 @@ async fn slack_15_a_stop_counts_though_the_bot_is_killed_before_it_is_answered()
     let bot = town.bot();
     let root = watches(&mut town, &bot, "U7", "one").await;
     while !town.place.runs() {
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     }
     let never = CancellationToken::new();
     town.slack.will(RESPONSE, Fault::Held(never));

@@ -47,7 +47,7 @@ async fn watcher(bot: &Bot, slack: &FakeSlack, channel: &str) -> (String, String
     let (of, id) = (session(channel, &root), ExecutionId::new("auto-notify-depl-0001").unwrap());
     let seen = async {
         while bot.launcher_now().glance(&of, &id).await.is_none_or(|it| it.stdout.is_empty()) {
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
     };
     bot.wait("its output", seen).await;

@@ -198,7 +198,7 @@ async fn killed_at(method: &str, nth: usize, fault: Fault) {
         town.slack.called(method, nth).await;
         // What does not run yet may be lost, rightly: that is told elsewhere.
         while !told.is_cancelled() && !town.place.runs() {
-            tokio::task::yield_now().await;
+            crate::support::process::pause().await;
         }
         tokio::task::block_in_place(|| bot.kill());
         let bot = tokio::task::block_in_place(|| town.bot());
@@ -270,7 +270,7 @@ async fn b112_a_button_of_before_a_restart_cancels_for_its_owner_alone_and_is_go
     let thread = patiently(town.slack.until("C1", &root, under_way)).await;
     let card = thread.into_iter().find(is_live).unwrap();
     while !town.place.runs() {
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     }
     tokio::task::block_in_place(|| bot.kill());
     let before = lines.saw_now().iter().filter(|saw| matches!(saw, Saw::Joined(_))).count();

@@ -90,7 +90,7 @@ async fn a_host_that_shuts_down_is_obeyed_and_a_terminal_is_not() {
 async fn wait_for_output(bench: &Bench, id: &str) {
     let id = ExecutionId::new(id).unwrap();
     while bench.watch().glance(&session(), &id).await.unwrap().stdout.head != "begun\n" {
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     }
 }
 
@@ -257,7 +257,7 @@ async fn b16_a_stopped_shim_is_shown_woken_and_loses_nothing() {
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
                 while !bench.watch().glance(&session(), &id).await.unwrap().stalled {
-                    tokio::task::yield_now().await;
+                    crate::support::process::pause().await;
                 }
             });
         });

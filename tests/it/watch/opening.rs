@@ -133,7 +133,7 @@ fn a_small_program_that_hangs_or_says_too_much_holds_up_no_start() {
         assert!(why.contains(said), "{why}");
     }
     while !process::processes_of(&pipe).is_empty() {
-        std::thread::yield_now();
+        crate::support::process::pause_here();
     }
 }
 

@@ -319,7 +319,7 @@ async fn output_is_seen_while_it_runs() {
         if glance.stdout.head.ends_with('\n') {
             break glance;
         }
-        tokio::task::yield_now().await;
+        crate::support::process::pause().await;
     };
     assert_eq!((glance.stdout.head.as_str(), glance.stalled), ("so far\n", false));
     let unknown = ExecutionId::new("unknown").unwrap();
