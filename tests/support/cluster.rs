@@ -42,7 +42,7 @@ use tokio::sync::{broadcast, watch};
 
 use super::bot::{principal, session};
 use super::jump_clock::JumpClock;
-use super::rack::Rack;
+use super::rack::{Job, Rack};
 use super::records;
 use super::stage::Stage;
 
@@ -565,6 +565,13 @@ impl Cluster {
                 });
                 patiently("a look at the nodes", looked).await.unwrap();
             }
+        }
+    }
+
+    /// Waits until no script waits for "go": the ledger calls one running a moment before it does.
+    pub(crate) async fn all_run(&self) {
+        for node in &self.nodes {
+            node.rack.until(|jobs| !jobs.values().any(|job| *job == Job::Waits)).await;
         }
     }
 

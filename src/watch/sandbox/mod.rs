@@ -73,8 +73,7 @@ const INSIDE: u32 = 1_000;
 /// Who it is for the host where the shim is root: the kernel's own "nobody", who owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// Makes namespaces for a script, which runs in them at [`Boxed::go`]; `networked` with a way out of
-/// them.
+/// Makes namespaces for a script, which runs in them at [`Boxed::go`]; `networked` with a way out.
 pub(super) fn start_boxed(
     script: Script<'_>,
     limits: Limits,

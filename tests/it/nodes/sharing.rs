@@ -102,6 +102,7 @@ async fn b18_b19_completions_at_other_nodes_steer_the_turn_that_runs(stores: Sto
             .await;
         cluster.quiet(&["main".into()]).await;
     }
+    cluster.all_run().await;
     for node in &cluster.nodes {
         names.extend(node.rack.running().into_iter().map(|name| (node, name)));
     }

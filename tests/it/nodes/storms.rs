@@ -63,6 +63,7 @@ async fn begin(cluster: &Cluster, chats: usize, scripts: usize) -> Vec<String> {
             })
             .await;
     }
+    cluster.all_run().await;
     chats
 }
 

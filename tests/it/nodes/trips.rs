@@ -7,6 +7,7 @@ use crate::support::rack::printed;
 /// Loads and applies of a chat from the end of its script to the request with the notice.
 async fn trips(cluster: &Cluster, chat: &str) -> (u64, u64) {
     let node = &cluster.nodes[0];
+    cluster.all_run().await;
     let name = node.rack.running().into_iter().next().unwrap();
     let asked = cluster.mind.requests();
     let wire = node.wire.clone();
