@@ -62,6 +62,14 @@ enum Command {
         /// The execution's directory in the spool
         dir: PathBuf,
     },
+    /// Be what supervisors of scripts are copies of (internal)
+    #[command(hide = true)]
+    Zygote {
+        /// Where executions stand in the spool
+        place: PathBuf,
+        /// Nothing: its copies write their own names over it
+        room: String,
+    },
     /// Take watchers to the network (internal)
     #[command(hide = true)]
     Egress {
@@ -157,17 +165,12 @@ impl Cli {
         failpoint::arm(&config::of_process);
         match cli.command {
             Command::Shim { dir } => watch::shim::run(&dir).into(),
+            Command::Zygote { .. } => watch::shim::zygote::run().into(),
             Command::Egress { dir } => watch::egress::run(&dir).into(),
             Command::Probe(tried) => tried.run().into(),
             #[cfg(feature = "failpoints")]
             Command::Failpoints { json } => print(&failpoints(json)),
-            Command::Schema => {
-                let mut schemas = tools::schema();
-                if let Some(schemas) = schemas.as_object_mut() {
-                    schemas.insert("config".into(), config::schema());
-                }
-                print(&format!("{schemas:#}"))
-            }
+            Command::Schema => print(&schemas()),
             Command::CheckConfig(report) => check_config(&report),
             Command::Audit(report) => on_runtime(&report.place, move |config| async move {
                 let audited = audit::run(&config).await?;
@@ -211,6 +214,14 @@ impl Cli {
             }),
         }
     }
+}
+
+fn schemas() -> String {
+    let mut schemas = tools::schema();
+    if let Some(schemas) = schemas.as_object_mut() {
+        schemas.insert("config".into(), config::schema());
+    }
+    format!("{schemas:#}")
 }
 
 #[cfg(feature = "failpoints")]

@@ -88,7 +88,7 @@ mod armed {
     ];
 
     /// Points around effects, and whose they are.
-    pub const EFFECTS: [(&str, Process); 35] = [
+    pub const EFFECTS: [(&str, Process); 37] = [
         ("adopt.after", Process::Bot),
         ("adopt.before", Process::Bot),
         ("cancel.after", Process::Bot),
@@ -124,6 +124,8 @@ mod armed {
         ("shim.farewell", Process::Shim),
         ("shim.go", Process::Shim),
         ("shim.ready", Process::Shim),
+        ("zygote.asked", Process::Zygote),
+        ("zygote.copied", Process::Zygote),
     ];
 
     /// Which process dies at a point.
@@ -134,6 +136,8 @@ mod armed {
         Bot,
         /// The supervisor of one script.
         Shim,
+        /// What supervisors are copies of.
+        Zygote,
     }
 
     /// One point.

@@ -1,6 +1,6 @@
-//! The bot, and for its own points the supervisor of a script, is killed once at every point that
-//! `src/failpoint.rs` lists, in every story that gets there. It is started again, and the promises
-//! of the story must hold. Only with the feature `failpoints`.
+//! The bot, and for their own points the supervisor of a script and what supervisors are copies of,
+//! is killed once at every point that `src/failpoint.rs` lists, in every story that gets there. It is
+//! started again, and the promises of the story must hold. Only with the feature `failpoints`.
 
 #![cfg(test)]
 
@@ -49,6 +49,10 @@ fn run(story: &Story, point: &str) -> (Vec<String>, Play) {
                 if story.name == "main" && leaves_no_record(point) && books.lost().is_empty() {
                     faults.push("a supervisor was killed and nothing is lost".into());
                 }
+                if story.name == "main" && is_of(Process::Zygote, point) && !books.lost().is_empty()
+                {
+                    faults.push(format!("{} is lost with the zygote", books.lost().join(", ")));
+                }
                 faults
             }
             Err(error) => vec![error],
@@ -63,9 +67,14 @@ fn run(story: &Story, point: &str) -> (Vec<String>, Play) {
 
 /// A supervisor that dies there leaves no record of the end.
 fn leaves_no_record(point: &str) -> bool {
+    let leave_one = ["record.renamed", "record.after", "shim.farewell"];
+    is_of(Process::Shim, point) && !leave_one.iter().any(|one| point.starts_with(one))
+}
+
+/// Whose point is this, with or without a number?
+fn is_of(process: Process, point: &str) -> bool {
     let point = point.split(':').next().unwrap_or_default();
-    let is_shim = points().iter().any(|it| it.name == point && it.process == Process::Shim);
-    is_shim && !["record.renamed", "record.after", "shim.farewell"].contains(&point)
+    points().iter().any(|it| it.name == point && it.process == process)
 }
 
 /// What a run came to: its line of the table, and what was broken.

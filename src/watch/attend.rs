@@ -3,21 +3,20 @@
 //! the connection: a thousand quiet shims cost nothing. Must not know what an execution is for.
 
 use std::collections::VecDeque;
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::ChildStdout;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::adopt::{Suspect, judge};
 use super::ctl::{self, LINE_BYTES_MAX, Order, Peer};
+use super::spawn::Shim;
 use super::spool::Entry;
 use super::stray;
 use crate::core::execution::Outcome;
@@ -121,10 +120,9 @@ impl Shared {
 impl Attendant {
     /// Attends to the end, which it answers; `None` when the bot lets go before. `shim` is the
     /// process, where this bot started it.
-    pub(super) async fn run(mut self, mut shim: Option<Child>) -> Option<Outcome> {
-        // One byte when it serves its socket, the end when it ended before that.
-        let ready = shim.as_mut().and_then(|shim| shim.stdout.take());
-        let mut ready = ready.and_then(|pipe| ChildStdout::from_std(pipe).ok());
+    pub(super) async fn run(mut self, shim: Option<Shim>) -> Option<Outcome> {
+        let pid = shim.as_ref().and_then(|shim| shim.pid);
+        let mut ready = shim.and_then(|shim| pipe::Receiver::from_owned_fd(shim.ready).ok());
         while let Some(pipe) = &mut ready {
             let until = self.shared.clock.now().plus_ms(self.shared.timing.check_ms);
             tokio::select! {
@@ -144,8 +142,8 @@ impl Attendant {
             self.sign.pid.store(0, Ordering::Relaxed);
             if let Some(outcome) = self.judge().await {
                 self.sign.stalled.store(false, Ordering::Relaxed);
-                if let Some(shim) = shim {
-                    self.shared.stop.run_until_cancelled(reap(shim)).await;
+                if let Some(pid) = pid {
+                    self.shared.stop.run_until_cancelled(reap(pid)).await;
                 }
                 return Some(outcome);
             }
@@ -286,10 +284,10 @@ impl Attendant {
 }
 
 /// Takes the exit code of a shim that has written its record, so that nothing is left of it.
-async fn reap(mut shim: Child) {
+async fn reap(shim: Pid) {
     // Before the first look, so that no end falls between.
     let Ok(mut ends) = signal(SignalKind::child()) else { return };
-    while matches!(shim.try_wait(), Ok(None)) {
+    while matches!(waitpid(Some(shim), WaitOptions::NOHANG), Ok(None)) {
         ends.recv().await;
     }
 }

@@ -57,6 +57,7 @@ pub fn beside(args: impl Iterator<Item = OsString>) -> u8 {
     let is = |word: &OsStr, wanted: &str| word == wanted;
     match args[..] {
         [word, dir] if is(word, "shim") => shim::run(Path::new(dir)),
+        [word, _place, _room] if is(word, "zygote") => shim::zygote::run(),
         [word, python, limits, place] if is(word, "probe") => {
             probe::run(Path::new(python), &limits.to_string_lossy(), Path::new(place))
         }

@@ -14,6 +14,7 @@ mod exit_record;
 mod file;
 mod look;
 mod network;
+mod passing;
 mod ring;
 mod sandbox;
 mod scan;
@@ -24,11 +25,11 @@ mod spec;
 mod spool;
 mod stray;
 mod syntax;
+mod zygote;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Child;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,11 +51,13 @@ pub use self::network::NetworkSettings;
 pub use self::sandbox::{Limits, Tier, Version, probe};
 use self::scan::scan;
 pub use self::settings::{Sandbox, Settings, Timing};
+use self::spawn::Shim;
 pub use self::spawn::{ENV_ALLOWED, find_python};
 use self::spec::Common;
 pub use self::spool::SpoolError;
 use self::spool::{Entry, Spool};
 use self::syntax::Syntax;
+use self::zygote::{Asked, Zygote};
 use crate::core::egress::Access;
 use crate::core::execution::Outcome;
 use crate::core::id::{ExecutionId, SessionId, SpoolId};
@@ -72,6 +75,8 @@ struct Shared {
     spool: Spool,
     /// What is run as the shim.
     program: PathBuf,
+    /// What shims are copies of.
+    zygote: Zygote,
     common: Common,
     /// What scripts may reach, as the egress process is told it.
     network: Network,
@@ -143,7 +148,9 @@ impl Watch {
         let python = settings.python.clone();
         let syntax = Syntax::start(python, Arc::clone(&clock), stop.clone(), &tasks);
         let network = Network::new(settings.network, spool.egress(), &settings.program);
+        let answer_ms = settings.timing.answer_ms;
         let shared = Shared {
+            zygote: Zygote::new(settings.shim.clone(), spool.executions(), answer_ms),
             spool,
             program: settings.shim,
             common: Common {
@@ -188,7 +195,7 @@ impl Watch {
         self.shared.stop.cancel();
     }
 
-    fn attend(&self, name: Name, entry: Entry, shim: Option<Child>) {
+    fn attend(&self, name: Name, entry: Entry, shim: Option<Shim>) {
         let (orders, received) = mpsc::channel(SHIM_ORDERS_MAX);
         let sign = Arc::new(Sign::default());
         let handle = Handle { orders, sign: Arc::clone(&sign) };
@@ -264,7 +271,7 @@ fn start(
     shared: &Shared,
     launch: &Launch,
     network: Option<spec::Network>,
-) -> Result<(Entry, Child), LaunchError> {
+) -> Result<(Entry, Shim), LaunchError> {
     allowed(shared)?;
     let groups = shared.sandbox.as_ref().and_then(|found| found.groups.as_ref());
     // Others of this host may have executions of the same name.
@@ -280,8 +287,12 @@ fn start(
     started.map(|shim| (entry, shim))
 }
 
-fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Child, LaunchError> {
+fn start_in(shared: &Shared, entry: &Entry, lock: File) -> Result<Shim, LaunchError> {
     let log = entry.log()?;
+    let lock = match shared.zygote.start(entry, lock, &log)? {
+        Asked::Started(shim) => return Ok(shim),
+        Asked::Not(lock) => lock,
+    };
     spawn::shim(&shared.program, &entry.dir, lock, log).map_err(|error| LaunchError {
         what: format!("{} does not start: {error}", shared.program.display()),
     })

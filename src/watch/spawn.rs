@@ -38,6 +38,8 @@ const PYTHON_FLAGS: [&str; 2] = ["-I", "-B"];
 const SCRIPT_FLAGS: [&str; 3] = ["-X", "utf8", "-u"];
 /// Names the script's directory to it, and it to [`stray`](super::stray).
 pub(super) const WORK_VARIABLE: &str = "TMPDIR";
+/// Bytes by which a copy's arguments may be longer than those of what it is a copy of.
+const TITLE_ROOM: usize = 64;
 /// Makes the kernel, when memory ends, take the script and not its shim or the bot.
 pub(super) const OOM_SCORE: &str = "500";
 
@@ -58,12 +60,34 @@ pub(super) fn allowed(env: &[(String, String)]) -> Vec<(String, String)> {
     seen
 }
 
+/// A shim that this process is the parent of.
+#[derive(Debug)]
+pub(super) struct Shim {
+    /// Its number, which is nobody else's until it is reaped; `None` where it is not known.
+    pub(super) pid: Option<rustix::process::Pid>,
+    /// Brings one byte when it serves its socket, the end when it ended before that.
+    pub(super) ready: OwnedFd,
+}
+
 /// Starts the shim of `dir`. Its stdin is the locked lock file, so there is no moment in which it
 /// lives and the lock is free. Its stdout is a pipe on which it says that it serves its socket.
 /// Needs no runtime: one that ends meanwhile would call a shim that is there a failed start.
-pub(super) fn shim(program: &Path, dir: &Path, lock: File, log: File) -> io::Result<Child> {
+pub(super) fn shim(program: &Path, dir: &Path, lock: File, log: File) -> io::Result<Shim> {
     let mut command = command(program);
     command.arg("shim").arg(dir).process_group(0).stdin(lock).stdout(Stdio::piped()).stderr(log);
+    #[cfg(feature = "failpoints")]
+    command.envs(crate::failpoint::variables());
+    let mut child = command.spawn()?;
+    let ready = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    Ok(Shim { pid: Some(rustix::process::Pid::from_child(&child)), ready: ready.into() })
+}
+
+/// Starts the process that shims are copies of, for those of this `place`. Its stdin is `line`.
+/// There is room in its arguments for those of its copies, which write over them.
+pub(super) fn zygote(program: &Path, place: &Path, line: OwnedFd) -> io::Result<Child> {
+    let mut command = command(program);
+    command.arg("zygote").arg(place).arg(" ".repeat(TITLE_ROOM));
+    command.stdin(line).stdout(Stdio::null());
     #[cfg(feature = "failpoints")]
     command.envs(crate::failpoint::variables());
     command.spawn()

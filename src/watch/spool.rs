@@ -175,6 +175,11 @@ impl Spool {
         self.root.join("egress")
     }
 
+    /// Where executions stand.
+    pub(super) fn executions(&self) -> PathBuf {
+        self.root.join("e")
+    }
+
     /// Where an execution is kept, whether it is there or not.
     pub(super) fn entry(&self, session: &SessionId, execution: &ExecutionId) -> Entry {
         self.named(&name(session, execution))
@@ -308,6 +313,13 @@ impl Entry {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(source)) => Err(at("lock", &path)(source)),
         }
+    }
+
+    /// Takes its lock from who may just have died: `None` while a shim lives.
+    pub(super) fn lock_soon(&self) -> Result<Option<File>, EntryError> {
+        let path = self.dir.join(LOCK);
+        let file = file::open(&path, OpenOptions::new().read(true)).map_err(at("open", &path))?;
+        Ok(lock_soon(&file).map_err(at("lock", &path))?.then_some(file))
     }
 
     /// Where its shim may complain.

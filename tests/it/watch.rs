@@ -12,3 +12,4 @@ mod lost;
 mod opening;
 mod run;
 mod syntax;
+mod zygote;

@@ -517,7 +517,8 @@ impl Bot {
             assert!(first || post.may_repeat, "posted twice, unmarked: {post:?}");
         }
         self.shut_down().await;
-        for pid in process::processes_of(self.path()) {
+        let zygotes = process::zygotes_of(self.path());
+        for pid in process::processes_of(self.path()).into_iter().chain(zygotes) {
             assert!(process::ends(pid), "process {pid} stays: {}", process::name(pid));
         }
         sum

@@ -77,8 +77,24 @@ pub(crate) fn name(pid: i32) -> String {
     fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default()
 }
 
-/// Processes with this directory in their arguments or their environment, but for this one.
+/// What shims are copies of, in this directory. A copy is called so as well, for a moment.
+pub(crate) fn zygotes_of(dir: &Path) -> Vec<i32> {
+    all_of(dir).into_iter().filter(|pid| is_zygote(*pid)).collect()
+}
+
+/// Is it such a one? It lives as long as its bot, and belongs to no execution.
+pub(crate) fn is_zygote(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(b"zygote")
+}
+
+/// Processes with this directory in their arguments or their environment, but for this one and
+/// those that shims are copies of.
 pub(crate) fn processes_of(dir: &Path) -> Vec<i32> {
+    all_of(dir).into_iter().filter(|pid| !is_zygote(*pid)).collect()
+}
+
+fn all_of(dir: &Path) -> Vec<i32> {
     let mark = dir.to_str().unwrap();
     let of_it = |pid: &i32| {
         ["environ", "cmdline"].iter().any(|file| {

@@ -170,7 +170,7 @@ impl Place {
         (output.status.success(), said)
     }
 
-    /// Processes that were started with its directory, or for it.
+    /// Processes that were started with its directory, or for it, but for what shims are copies of.
     pub(crate) fn processes(&self) -> Vec<i32> {
         let mark = self.directory.path().to_str().unwrap();
         let of_it = |pid: &i32| {
@@ -184,6 +184,7 @@ impl Place {
         let pids = all.filter_map(|item| item.unwrap().file_name().to_str()?.parse().ok());
         pids.filter(|pid: &i32| !others.contains(&Some(pid.cast_unsigned())))
             .filter(of_it)
+            .filter(|pid| !process::is_zygote(*pid))
             .collect()
     }
 

@@ -58,6 +58,8 @@ pub const WATCH_PROBE_MS_MAX: u64 = 30_000;
 pub const BESIDE_MS_MAX: u64 = 10_000;
 /// What is read of that.
 pub const BESIDE_BYTES_MAX: usize = 256;
+/// Longest path of an execution's directory: the kernel takes none that is longer (`PATH_MAX`).
+pub const PATH_BYTES_MAX: usize = 4_096;
 /// The largest report of a sandbox's first process.
 pub const WATCH_REPORT_BYTES_MAX: usize = 4 * 1024;
 

@@ -14,7 +14,6 @@ mod house;
 mod listen;
 mod log;
 mod pace;
-pub(in crate::watch) mod passing;
 mod process;
 mod proxy;
 mod reach;
@@ -38,7 +37,7 @@ pub use self::process::run;
 pub use self::settings::{Caps, Settings};
 use self::words::{Answer, SOCKET, Serve, Word};
 pub use self::words::{Lent, Rules};
-use super::file;
+use super::{file, passing};
 use crate::core::limits::EGRESS_HAND_OVER_MS;
 
 /// Between two looks at a socket whose queue is full.
@@ -64,7 +63,7 @@ pub fn hand_over(
     stream.set_read_timeout(Some(half))?;
     let pass = SecretString::from(pass);
     let line = words::line(&Word::Serve(Serve { execution: execution.to_owned(), pass, guarded }))?;
-    let sent = passing::send(&stream, &line, listener)?;
+    let sent = passing::send(&stream, &line, &[listener])?;
     (&stream).write_all(line.get(sent..).unwrap_or_default())?;
     match words::read(&answer(&stream)?)? {
         Answer::Done {} => {}

@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use super::passing;
 use super::settings::Caps;
 use crate::core::egress::{AddressRule, CredentialName, Destination, HostRule};
 use crate::core::limits::{
     EGRESS_LINE_BYTES_MAX, EGRESS_REQUESTS_PER_MINUTE, EGRESS_REQUESTS_PER_MINUTE_RANGE,
 };
 use crate::watch::file;
+use crate::watch::passing;
 
 /// The socket's name in the directory.
 pub(super) const SOCKET: &str = "ctl";
@@ -268,7 +268,8 @@ impl Line {
                 got
             };
             let (count, passed) = self.stream.async_io(Interest::READABLE, receive).await?;
-            if let Some(passed) = passed {
+            // Of several the first is kept and the others are closed.
+            if let Some(passed) = passed.into_iter().next() {
                 self.passed = Some(passed);
             }
             if count == 0 {

@@ -1,7 +1,8 @@
-//! The raw calls that make a process of a sandbox. Owns all `unsafe` of the sandbox. Must not know
-//! what runs in it.
+//! The raw calls that copy a process. Owns all `unsafe` of the sandbox. Must not know what runs in
+//! the copy.
 //!
-//! Only a process of one thread may use this: the shim. Its copy can then allocate like any other.
+//! Only a process of one thread may use this: the shim, and the zygote that shims are copies of.
+//! The copy can then allocate like any other.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -40,17 +41,28 @@ struct CloneArgs {
 /// the code that it answers and never comes back here. The descriptor of the copy names it for
 /// life, whatever becomes of its number.
 pub(super) fn into_namespaces(child: impl FnOnce() -> u8) -> io::Result<(Pid, OwnedFd)> {
+    copy(NAMESPACES, libc::SIGCHLD, child)
+}
+
+/// The same with a copy beside this process, a child of its parent, which is told of its end and
+/// reaps it.
+pub(in crate::watch) fn sibling(child: impl FnOnce() -> u8) -> io::Result<Pid> {
+    // The signal is the one that the parent gets of this process (clone(2)).
+    copy(libc::CLONE_PARENT as u64, 0, child).map(|(pid, _)| pid)
+}
+
+fn copy(flags: u64, signal: i32, child: impl FnOnce() -> u8) -> io::Result<(Pid, OwnedFd)> {
     let mut pidfd: RawFd = -1;
-    let flags = NAMESPACES | libc::CLONE_PIDFD as u64;
+    let flags = flags | libc::CLONE_PIDFD as u64;
     let mut args = CloneArgs {
         flags,
         pidfd: (&raw mut pidfd) as u64,
-        exit_signal: libc::SIGCHLD as u64,
+        exit_signal: u64::from(signal.cast_unsigned()),
         ..CloneArgs::default()
     };
     #[expect(
         unsafe_code,
-        reason = "no library has a clone with namespaces that returns in the child; without \
+        reason = "no library has a clone with these flags that returns in the child; without \
                   CLONE_VM the child has memory of its own, and there is no other thread"
     )]
     let result = unsafe {
@@ -84,9 +96,10 @@ unsafe fn clone_of_old(flags: u64, pidfd: &mut RawFd) -> nix::Result<libc::c_lon
     })
 }
 
-/// Ends this process without anything that was registered for its end: that belongs to the shim.
+/// Ends this process without anything that was registered for its end: that belongs to the
+/// original.
 fn leave(code: u8) -> ! {
-    #[expect(unsafe_code, reason = "std's exit runs what the shim registered")]
+    #[expect(unsafe_code, reason = "std's exit runs what the original registered")]
     unsafe {
         libc::_exit(code.into())
     }
@@ -94,7 +107,7 @@ fn leave(code: u8) -> ! {
 
 /// Closes every descriptor but 0, 1, 2 and these. Whoever owns them in this process must never
 /// drop them: only a copy that ends by [`leave`] may call this.
-pub(super) fn close_all_but(kept: &[RawFd]) -> io::Result<()> {
+pub(in crate::watch) fn close_all_but(kept: &[RawFd]) -> io::Result<()> {
     let mut kept: Vec<u32> = kept.iter().filter_map(|fd| u32::try_from(*fd).ok()).collect();
     kept.sort_unstable();
     let mut first = 3;

@@ -11,7 +11,7 @@
 //! before there is a sandbox, which hides where it stood.
 
 mod cgroup;
-mod clone;
+pub(super) mod clone;
 mod filter;
 mod init;
 mod landlock;

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 
 use super::step;
-use crate::watch::egress::passing;
+use crate::watch::passing;
 
 /// The first device of every network.
 const LOOPBACK: i32 = 1;
@@ -81,13 +81,14 @@ pub(in crate::watch) fn listen_at(port: u16) -> io::Result<TcpListener> {
 
 /// Hands a listener out by `hatch`, whose other end the shim has.
 pub(super) fn hand_out(listener: &TcpListener, hatch: &UnixStream) -> io::Result<()> {
-    let sent = passing::send(hatch, LISTENS, listener.as_fd());
+    let sent = passing::send(hatch, LISTENS, &[listener.as_fd()]);
     sent.map(drop).map_err(step("hand its way out to its shim"))
 }
 
 /// Takes the listener that came by `hatch`, which does not block. An error says that none will
 /// come; one that is `WouldBlock`, that none is there yet.
 pub(in crate::watch) fn take(hatch: &UnixStream) -> io::Result<TcpListener> {
-    let (_, listener) = passing::receive(hatch, &mut [0; LISTENS.len()])?;
-    listener.map(TcpListener::from).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    let (_, listeners) = passing::receive(hatch, &mut [0; LISTENS.len()])?;
+    let listener = listeners.into_iter().next().map(TcpListener::from);
+    listener.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }

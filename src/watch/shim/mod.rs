@@ -8,6 +8,7 @@ mod family;
 mod gate;
 mod stream;
 mod supervise;
+pub mod zygote;
 
 use std::fs::{File, metadata};
 use std::io::{self, Write};
@@ -110,8 +111,9 @@ fn detach() -> Result<SignalFd, ShimError> {
     mask.thread_block().map_err(cannot("block signals"))?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
         .map_err(cannot("hear signals"))?;
-    // It leads a group since its start, so that a Ctrl-C for the bot never reached it. A group's
-    // leader cannot begin a session; a member of the parent's group can, and signals are blocked.
+    // Started as a program it leads a group, so that a Ctrl-C for the bot never reached it. A
+    // group's leader cannot begin a session; a member of the parent's group can, and signals are
+    // blocked.
     if let Ok(group) = getpgid(Some(getppid())) {
         let _refused_where_the_bot_is_gone = setpgid(Pid::from_raw(0), group);
     }

@@ -208,7 +208,8 @@ async fn what_a_killed_bot_and_shim_leave_goes_at_the_next_start(tier: Tier) {
 fn misled(dir: &Path) -> Settings {
     let (path, narrow) = (dir.join("misled"), narrow(dir));
     let text = format!(
-        "#!/bin/sh\n[ \"$1\" = probe ] || sed -i s:/dogwatch-:/nowhere/dogwatch-:g \"$2/spec.json\"\n\
+        "#!/bin/sh\n[ \"$1\" = zygote ] && exit 64\n\
+         [ \"$1\" = probe ] || sed -i s:/dogwatch-:/nowhere/dogwatch-:g \"$2/spec.json\"\n\
          exec {} \"$@\"\n",
         narrow.shim.display()
     );

@@ -304,6 +304,10 @@ async fn what_may_be_reached_is_forgotten_with_whom_it_was_for(tier: Tier) {
     told(&witness, "forget");
     // And of one that never began.
     fs::remove_file(program(bench.path())).unwrap();
+    for zygote in crate::support::process::zygotes_of(bench.path()) {
+        signal(zygote, Signal::KILL);
+        assert!(ends(zygote));
+    }
     let never = Launch { access, ..launch("never", "print(1)", LONG_MS) };
     bench.watch().launch(never).await.unwrap_err();
     assert!(told(&witness, "rules").contains("/never\""));

@@ -221,7 +221,7 @@ impl Bench {
     /// Lets the bot go, waits for what is just ending and fails if anything stays.
     pub(crate) async fn nothing_is_left(&mut self) {
         self.crash().await;
-        for pid in self.processes() {
+        for pid in self.processes().into_iter().chain(process::zygotes_of(&self.dir)) {
             assert!(ends(pid), "process {pid} stays: {}", name(pid));
         }
     }
@@ -229,7 +229,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for pid in self.processes() {
+        for pid in self.processes().into_iter().chain(process::zygotes_of(&self.dir)) {
             signal(pid, Signal::KILL);
         }
         // Control groups outlive a test that failed.
