@@ -10,7 +10,7 @@
 
 mod answers;
 mod buttons;
-mod desk;
+pub(crate) mod desk;
 mod fixtures;
 mod reception;
 mod requests;

@@ -4,12 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use dogwatch::core::arrival::Incoming;
-use dogwatch::core::egress::Access;
-use dogwatch::core::execution::{Address, Execution, Home, HumanReceipt, Kind, ModelReceipt};
-use dogwatch::core::execution::{Notify, State};
-use dogwatch::core::id::{BootId, ExecutionId, Principal, SessionId};
+use dogwatch::core::id::{ExecutionId, Principal, SessionId};
 use dogwatch::core::limits::SLACK_HOME_MS;
-use dogwatch::core::time::Timestamp;
 use dogwatch::ports::{Command, Desk, DeskError, Done, Glance, Owned, SessionView};
 use dogwatch::slack::access::Keyring;
 use dogwatch::slack::hear::Visitor;
@@ -22,9 +18,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{pass, patiently};
+use crate::slack_in::desk::execution;
 use crate::support::fake_slack::FakeSlack;
 use crate::support::manual_clock::ManualClock;
 
+/// Who looks, and whose watcher it is.
+const PERSON: &str = "slack/T1/U7";
 const PUBLISH: &str = "views.publish";
 /// What is kept for who does not listen.
 const KEPT: usize = 2;
@@ -59,7 +58,7 @@ impl Desk for Stirred {
             notices: 0,
             stopped: false,
             not_before: None,
-            live: Some(watcher())
+            live: Some(execution("w-1", PERSON))
                 .filter(|_| at.as_str().starts_with("slack/T1/"))
                 .into_iter()
                 .collect(),
@@ -85,42 +84,8 @@ impl Desk for Stirred {
     }
 }
 
-/// A watcher of U7's.
-fn watcher() -> Execution {
-    let boot = BootId::new("boot").unwrap();
-    Execution {
-        id: ExecutionId::new("w-1").unwrap(),
-        kind: Kind::Script,
-        name: "deploy".into(),
-        turn: 1,
-        call: (1, 0),
-        owner: person(),
-        generation: 0,
-        chain: 1,
-        address: Address { surface: "slack".into(), thread: "T1/C1/1.1".into() },
-        home: Home::Process(boot.clone()),
-        boot,
-        notify: Notify::Agent,
-        key: None,
-        timeout_ms: 600_000,
-        state: State::Running,
-        cancel: None,
-        registered_at: Timestamp::from_ms(1_000),
-        started_at: None,
-        ended_at: None,
-        due_at: Timestamp::MAX,
-        unattended: false,
-        model: ModelReceipt::None,
-        human: HumanReceipt::None,
-        late: vec![],
-        shown: false,
-        shared: false,
-        access: Access::default(),
-    }
-}
-
 fn person() -> Principal {
-    Principal::new("slack/T1/U7").unwrap()
+    Principal::new(PERSON).unwrap()
 }
 
 /// Somebody looks at their tab, which was published once.

@@ -235,7 +235,8 @@ impl Desk for TestDesk {
     }
 }
 
-fn execution(id: &str, owner: &str) -> Execution {
+/// A watcher that runs in the thread of the tests.
+pub(crate) fn execution(id: &str, owner: &str) -> Execution {
     Execution {
         id: ExecutionId::new(id).unwrap(),
         kind: Kind::Script,
