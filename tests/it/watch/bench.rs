@@ -186,7 +186,7 @@ impl Bench {
         self.start_as(Launch { grace_ms: 60_000, ..launch(id, python, timeout_ms) }).await
     }
 
-    async fn start_as(&self, launch: Launch) -> ExecutionId {
+    pub(super) async fn start_as(&self, launch: Launch) -> ExecutionId {
         let id = launch.execution.clone();
         self.watch().launch(launch).await.unwrap();
         self.watch().go(&session(), &id).await.unwrap();
