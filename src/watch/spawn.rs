@@ -9,9 +9,10 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -178,19 +179,28 @@ pub(super) fn version(program: &Path) -> io::Result<Vec<u8>> {
     said
 }
 
-/// Up to the end of a line, of a few bytes, or of the time.
+/// Up to the end of a line, of a few bytes, or of the time. A signal that comes meanwhile says
+/// nothing of it.
 #[expect(clippy::disallowed_methods, reason = "there is no clock yet where a process begins")]
-fn first_words(mut out: ChildStdout) -> io::Result<Vec<u8>> {
+fn first_words(mut out: impl Read + AsFd) -> io::Result<Vec<u8>> {
     let until = Instant::now() + Duration::from_millis(BESIDE_MS_MAX);
     let mut said = vec![0; BESIDE_BYTES_MAX];
     let mut length = 0;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        if poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], time)? == 0 {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say its version"));
+        match poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], time) {
+            Ok(0) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say its version"));
+            }
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
         }
-        let count = out.read(said.get_mut(length..).unwrap_or_default())?;
+        let count = match out.read(said.get_mut(length..).unwrap_or_default()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
         length += count;
         let so_far = said.get(..length).unwrap_or_default();
         if count == 0 || so_far.contains(&b'\n') {
@@ -268,4 +278,60 @@ pub fn find_python(python: &Path, env: &[(String, String)]) -> io::Result<PathBu
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or("it says nothing");
     Err(io::Error::other(format!("{} is not a Python 3: {last}", python.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::thread::JoinHandleExt as _;
+
+    use nix::unistd::gettid;
+    use tokio::signal::unix::{SignalKind, signal};
+
+    use super::*;
+
+    /// A pipe of which a read is interrupted once.
+    struct Interrupted<R>(R, bool);
+
+    impl<R: Read> Read for Interrupted<R> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if std::mem::take(&mut self.1) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            self.0.read(into)
+        }
+    }
+
+    impl<R: AsFd> AsFd for Interrupted<R> {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    #[test]
+    fn a_signal_while_the_version_is_waited_for_is_no_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let heard = runtime.block_on(async { signal(SignalKind::user_defined2()) });
+        let (mut heard, (said, mut says)) = (heard.unwrap(), io::pipe().unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        let asks = std::thread::spawn(move || {
+            tell.send(gettid()).unwrap();
+            first_words(Interrupted(said, true))
+        });
+        let stat = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        let waits = || {
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+        };
+        while !waits() {
+            std::thread::yield_now();
+        }
+        #[expect(unsafe_code, reason = "the thread is there, since it was not joined")]
+        let sent = unsafe { nix::libc::pthread_kill(asks.as_pthread_t(), nix::libc::SIGUSR2) };
+        assert_eq!(sent, 0);
+        runtime.block_on(heard.recv()).unwrap();
+        says.write_all(b"1.2.3\n").unwrap();
+        assert_eq!(asks.join().unwrap().unwrap(), b"1.2.3\n");
+    }
 }
