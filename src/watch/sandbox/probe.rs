@@ -49,10 +49,8 @@ pub struct Finding {
     /// `AppArmor` keeps programs without a profile from making namespaces.
     #[serde(default)]
     pub apparmor: bool,
-    /// What holds all processes of a script together, beside the looks of its shim.
-    #[serde(default)]
-    pub group: Option<Version>,
-    /// The group below which those of scripts are made.
+    /// The group below which those of scripts are made, each of which holds all processes of one
+    /// together, beside the looks of its shim.
     #[serde(default)]
     pub(in crate::watch) groups: Option<Group>,
     /// Why there is no such thing, where there is none.
@@ -85,9 +83,14 @@ impl Finding {
         ))
     }
 
+    /// Which control groups hold all processes of a script together, if any do.
+    pub fn group(&self) -> Option<Version> {
+        self.groups.as_ref().map(Group::version)
+    }
+
     /// What holds all processes of a script together, and why it is not more.
     pub fn bounded(&self) -> String {
-        match (&self.group, &self.no_group) {
+        match (self.group(), &self.no_group) {
             (Some(version), _) => {
                 format!("{} bound the memory of all its processes together", version.words())
             }
@@ -100,7 +103,7 @@ impl Finding {
 
     /// How the kernel could be had to hold all processes of a script together.
     pub fn cure_of_groups(&self) -> Option<&'static str> {
-        self.group.is_none().then_some(
+        self.group().is_none().then_some(
             "nothing has to be done; with systemd Delegate=yes and DelegateSubgroup=bot, in a \
              container its own writable control groups, let the kernel see to it at once",
         )
@@ -188,7 +191,6 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
         let tried = tried_network(Fence { tier, limits }, groups, python, place);
         finding.no_network = tried.err().map(|error| error.to_string());
     }
-    finding.group = finding.groups.as_ref().map(Group::version);
     let restricts = fs::read_to_string(APPARMOR).is_ok_and(|word| word.trim() == "1");
     finding.apparmor = finding.no_namespaces.is_some() && restricts;
     finding
@@ -309,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_bounds_memory_is_always_said() {
-        let held = Finding { group: Some(Version::V2), ..Finding::default() };
+        let held = Finding { groups: Some(Group::nowhere()), ..Finding::default() };
         assert!(held.bounded().contains("v2") && held.cure_of_groups().is_none());
         let why = Some("read-only".to_owned());
         let alone = Finding { no_group: why, ..Finding::default() };

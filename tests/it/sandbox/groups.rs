@@ -63,10 +63,10 @@ fn grouped(tier: Tier) -> Option<Bench> {
     let found = bench.watch().sandbox().unwrap();
     assert_eq!(found.tier, Some(tier));
     match version() {
-        Some(version) => assert_eq!((found.group, &found.no_group), (Some(version), &None)),
-        None => assert_eq!(found.group.is_some(), found.no_group.is_none(), "{found:?}"),
+        Some(version) => assert_eq!((found.group(), &found.no_group), (Some(version), &None)),
+        None => assert_eq!(found.group().is_some(), found.no_group.is_none(), "{found:?}"),
     }
-    found.group.is_some().then_some(bench)
+    found.group().is_some().then_some(bench)
 }
 
 /// The groups that a process is in and that are its script's alone.
@@ -87,7 +87,7 @@ async fn it_holds_a_script_and_goes_with_it(tier: Tier) {
         let file = groups.iter().map(|dir| dir.join(name)).find(|file| file.exists()).unwrap();
         fs::read_to_string(file).unwrap().trim().parse::<u64>().unwrap()
     };
-    let (memory, cpu) = match bench.watch().sandbox().unwrap().group.unwrap() {
+    let (memory, cpu) = match bench.watch().sandbox().unwrap().group().unwrap() {
         Version::V1 => ("memory.limit_in_bytes", ("cpu.shares", 256)),
         Version::V2 => ("memory.max", ("cpu.weight", 25)),
     };
@@ -258,7 +258,7 @@ fn user_here() {
         let bench = Bench::with(narrow);
         let found = bench.watch().sandbox().unwrap().clone();
         assert_eq!(found.tier, Some(tier));
-        if version().is_none() && found.group.is_none() {
+        if version().is_none() && found.group().is_none() {
             assert!(found.bounded().contains("only looked at"), "{found:?}");
             assert!(found.no_group.is_some_and(|why| !why.is_empty()));
         }
