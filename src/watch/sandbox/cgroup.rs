@@ -183,13 +183,18 @@ impl Group {
         })
     }
 
-    /// Is it one that a shim makes? Whatever stands in a file, nothing else is ended.
+    /// Is it one that a shim makes? Whatever stands in a file, nothing else is ended. A shim that
+    /// was killed while it made one has made only some of its directories.
     pub(in crate::watch) fn is_ours(&self) -> bool {
-        let is_ours = |dir: &PathBuf| {
+        let is_named = |dir: &PathBuf| {
             dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(OURS))
-                && dir.join(MEMBERS).exists()
         };
-        self.dirs.iter().all(is_ours)
+        let is_missing = |dir: &PathBuf| {
+            dir.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let is_group = |dir: &PathBuf| dir.join(MEMBERS).exists();
+        self.dirs.iter().all(|dir| is_named(dir) && (is_group(dir) || is_missing(dir)))
+            && self.dirs.iter().any(is_group)
     }
 
     /// Kills whoever is left in it and removes it. Answers how many that were.
@@ -407,8 +412,23 @@ mod tests {
             Group { version: Version::V1, dirs }.is_ours()
         };
         assert!(is_ours(&["dogwatch-w"]) && !is_ours(&["other"]));
-        // One of several, one that is no group, and one that is not there.
-        assert!(!is_ours(&["dogwatch-w", "other"]) && !is_ours(&["dogwatch-x"]));
-        assert!(!is_ours(&["dogwatch-y"]));
+        // One of several, and one that is no group.
+        assert!(!is_ours(&["dogwatch-w", "other"]) && !is_ours(&["dogwatch-w", "dogwatch-x"]));
+        assert!(!is_ours(&["dogwatch-x"]));
+    }
+
+    #[test]
+    fn what_was_made_of_a_group_is_ended_where_not_all_was() {
+        let dir = tempfile::tempdir().unwrap();
+        trees(dir.path(), &["memory/dogwatch-w", "pids"]);
+        fs::write(dir.path().join("memory/dogwatch-w").join(MEMBERS), "").unwrap();
+        let is_ours = |names: &[&str]| {
+            let dirs = names.iter().map(|name| dir.path().join(name)).collect();
+            Group { version: Version::V1, dirs }.is_ours()
+        };
+        assert!(is_ours(&["memory/dogwatch-w", "pids/dogwatch-w"]));
+        // Something else that is not there, and nothing at all.
+        assert!(!is_ours(&["memory/dogwatch-w", "pids/other"]));
+        assert!(!is_ours(&["pids/dogwatch-w", "cpu/dogwatch-w"]));
     }
 }
