@@ -21,6 +21,8 @@ use crate::core::limits::{
 
 /// What a group's name begins with.
 const OURS: &str = "dogwatch-";
+/// What stands in the name of a group between that and the process that tries one.
+const OF_PROBE: &str = "probe-";
 /// The group of a bot whose parent was given to it, as the unit in `contrib` says. In the second
 /// version only a group without processes can bound those below it.
 const OF_BOT: &str = "bot";
@@ -76,11 +78,21 @@ impl Doors {
 
 /// Finds out whether groups can be made here, by making one. Answers where that is.
 pub(super) fn tried(limits: &Limits) -> io::Result<Group> {
-    let of_bot = of_bot()?;
-    let group = of_bot.named(&format!("probe-{}", std::process::id()));
+    let (of_bot, own) = (of_bot()?, std::process::id());
+    // One that was killed may have had the same number.
+    of_bot.tidy(|pid| pid != own && is_probe(pid));
+    let group = of_bot.of_probe();
     group.make(limits)?;
     group.end();
     Ok(of_bot)
+}
+
+/// Is this a process that tries a sandbox? One that is not seen is gone.
+fn is_probe(pid: u32) -> bool {
+    match fs::read(format!("/proc/{pid}/cmdline")) {
+        Ok(line) => line.split(|byte| *byte == 0).nth(1) == Some(b"probe"),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
 }
 
 impl Group {
@@ -99,6 +111,24 @@ impl Group {
     pub(in crate::watch) fn named(&self, name: &str) -> Self {
         let dirs = self.dirs.iter().map(|dir| dir.join(format!("{OURS}{name}"))).collect();
         Self { version: self.version, dirs }
+    }
+
+    /// One below it for this process, which tries it.
+    pub(super) fn of_probe(&self) -> Self {
+        self.named(&format!("{OF_PROBE}{}", std::process::id()))
+    }
+
+    /// Removes what killed probes left below it. Whoever is in a group keeps it.
+    fn tidy(&self, lives: impl Fn(u32) -> bool) {
+        let prefix = format!("{OURS}{OF_PROBE}");
+        let all = self.dirs.iter().filter_map(|dir| fs::read_dir(dir).ok());
+        for found in all.flatten().flatten() {
+            let name = found.file_name();
+            let pid = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+            if pid.is_some_and(|pid| !lives(pid)) {
+                let _somebody_is_in_it = fs::remove_dir(found.path());
+            }
+        }
     }
 
     /// Makes it, with these limits.
@@ -387,6 +417,20 @@ mod tests {
         assert_eq!((found.version, &found.dirs[..]), (Version::V2, &[service.clone()][..]));
         let asked = fs::read_to_string(service.join("cgroup.subtree_control")).unwrap();
         assert_eq!(asked, "+pids");
+    }
+
+    #[test]
+    fn what_killed_probes_left_goes_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let stay = ["other", "dogwatch-w", "dogwatch-probe-8", "dogwatch-probe-x"];
+        trees(dir.path(), &stay);
+        trees(dir.path(), &["dogwatch-probe-7", "dogwatch-probe-9/in-it"]);
+        Group { version: Version::V1, dirs: vec![dir.path().to_owned()] }.tidy(|pid| pid == 8);
+        assert!(!dir.path().join("dogwatch-probe-7").exists());
+        assert!(dir.path().join("dogwatch-probe-9/in-it").exists());
+        assert!(stay.iter().all(|name| dir.path().join(name).exists()));
+        // Who runs is a probe only if it says so.
+        assert!(!is_probe(std::process::id()) && !is_probe(u32::MAX));
     }
 
     #[test]

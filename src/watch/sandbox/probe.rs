@@ -236,7 +236,7 @@ fn ran(
     fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
     let place = Place(path);
     fs::write(place.0.join(SCRIPT), script).map_err(step("write a script to try"))?;
-    let group = groups.map(|groups| groups.named(&format!("probe-{}", std::process::id())));
+    let group = groups.map(Group::of_probe);
     group.as_ref().map_or(Ok(()), |group| group.make(&fence.limits))?;
     let script = Script { python, env: &[], work: &place.0 };
     let (said, out) = pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;

@@ -4,9 +4,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use dogwatch::core::execution::{Exit, Status};
-use dogwatch::watch::{Settings, Tier, Version};
+use dogwatch::watch::{Sandbox, Settings, Tier, Version};
 use rustix::process::Signal;
 
 use super::kin::{
@@ -15,6 +16,8 @@ use super::kin::{
 use super::stand::{Where, as_user, narrow, within};
 use crate::watch::bench::{Bench, ends, signal};
 
+/// A probe whose kin is not reaped yet is found by a later start.
+const STARTS_MAX: usize = 20;
 const MEMORY: &str = "it met its limit of 128 MiB of memory";
 
 /// Where the groups that a process is in lie: one in each tree of the first version, the memory's
@@ -73,6 +76,11 @@ fn grouped(tier: Tier) -> Option<Bench> {
 fn groups_of(pid: i32) -> Vec<PathBuf> {
     let all = groups(&pid.to_string()).into_iter();
     all.filter(|dir| dir.file_name().unwrap().to_string_lossy().starts_with("dogwatch-")).collect()
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().trim_start().starts_with('T')
 }
 
 fn is_gone(groups: &[PathBuf]) -> bool {
@@ -225,6 +233,66 @@ async fn what_a_shim_had_made_of_it_goes_though_it_was_killed_before_it_had_all(
     bench.nothing_is_left().await;
 }
 
+#[expect(clippy::disallowed_methods, reason = "a probe that is killed is a process of its own")]
+fn probe(dir: &Path) -> Child {
+    let Settings { shim, python, sandbox, .. } = narrow(dir);
+    let Sandbox::Required(limits) = sandbox else { panic!("no sandbox is wanted") };
+    let mut probe = Command::new(shim);
+    probe.arg("probe").arg(python).arg(serde_json::to_string(&limits).unwrap()).arg(dir);
+    probe.env_clear().stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// One that has made its groups and goes no further, and those groups.
+fn held_probe(dir: &Path) -> (Child, Vec<PathBuf>) {
+    let mut known = groups("self");
+    if version() == Some(Version::V2) {
+        known = vec![known[0].parent().unwrap().to_owned()];
+    }
+    loop {
+        let mut probe = probe(dir);
+        let name = format!("dogwatch-probe-{}", probe.id());
+        let all: Vec<_> = known.iter().map(|dir| dir.join(&name)).collect();
+        let pid = i32::try_from(probe.id()).unwrap();
+        while probe.try_wait().unwrap().is_none() {
+            if all[0].exists() {
+                signal(pid, Signal::STOP);
+                while !is_stopped(pid) {
+                    std::thread::yield_now();
+                }
+                if all[0].exists() {
+                    return (probe, all);
+                }
+                signal(pid, Signal::CONT);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+async fn what_a_killed_probe_leaves_goes_at_the_next_start(tier: Tier) {
+    let Some(mut bench) = grouped(tier) else { return };
+    let (mut probe, groups) = held_probe(bench.path());
+    // Two bots may start at once.
+    bench.crash().await;
+    bench.open().unwrap();
+    let kept = groups[0].exists();
+    probe.kill().unwrap();
+    probe.wait().unwrap();
+    assert!(kept);
+    // Whom it takes along is a member until it is reaped.
+    for _ in 0..STARTS_MAX {
+        bench.crash().await;
+        bench.open().unwrap();
+        if is_gone(&groups) {
+            break;
+        }
+    }
+    let gone = is_gone(&groups);
+    let _not_left_here = groups.iter().map(fs::remove_dir).count();
+    assert!(gone);
+    bench.nothing_is_left().await;
+}
+
 /// Lets a shim be told of a group that it cannot make.
 fn misled(dir: &Path) -> Settings {
     let (path, narrow) = (dir.join("misled"), narrow(dir));
@@ -260,6 +328,7 @@ async fn all(tier: Tier) {
     what_a_killed_shim_leaves_is_found_by_it(tier).await;
     what_a_killed_bot_and_shim_leave_goes_at_the_next_start(tier).await;
     what_a_shim_had_made_of_it_goes_though_it_was_killed_before_it_had_all(tier).await;
+    what_a_killed_probe_leaves_goes_at_the_next_start(tier).await;
     without_it_nothing_starts(tier).await;
 }
 
