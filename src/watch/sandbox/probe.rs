@@ -34,6 +34,8 @@ const SCRIPT_OF_PROBE: &str = "print('inside')";
 const SAYS: &str = "inside\n";
 /// Says 1 where programs without a profile may not make namespaces: Ubuntu since 23.10.
 const APPARMOR: &str = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+/// A directory that is in memory.
+const MEMORY: &str = "/dev/shm";
 /// What is read of what it prints.
 const SAID_BYTES_MAX: u64 = 4 * 1024;
 
@@ -196,8 +198,35 @@ fn look(python: &Path, limits: Limits, place: &Path) -> Finding {
     finding
 }
 
-/// A directory that goes with its owner.
+/// A directory with a script, which goes with its owner.
 struct Place(PathBuf);
+
+impl Place {
+    /// In this place. What a machine can do does not depend on the room that is left there, and the
+    /// bot would believe it until it is started again: so where there is none it is elsewhere.
+    fn with(script: &str, place: &Path) -> io::Result<Self> {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        let made = Self::made(script, place);
+        match made {
+            Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
+                let others = [std::env::temp_dir(), MEMORY.into()];
+                others.iter().find_map(|other| Self::made(script, other).ok()).ok_or(full)
+            }
+            made => made,
+        }
+    }
+
+    fn made(script: &str, place: &Path) -> io::Result<Self> {
+        let path = place.join(format!("probe-{}", std::process::id()));
+        // Left by one that was killed and had the same number.
+        let _none = fs::remove_dir_all(&path);
+        let made = fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(step("make a directory to try in"))?;
+        let place = Self(path);
+        fs::write(place.0.join(SCRIPT), script).map_err(step("write a script to try"))?;
+        Ok(place)
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -230,12 +259,7 @@ fn ran(
     place: &Path,
     (script, port): (&str, Option<u16>),
 ) -> io::Result<()> {
-    let path = place.join(format!("probe-{}", std::process::id()));
-    // Left by one that was killed and had the same number.
-    let _none = fs::remove_dir_all(&path);
-    fs::DirBuilder::new().mode(0o700).create(&path).map_err(step("make a directory to try in"))?;
-    let place = Place(path);
-    fs::write(place.0.join(SCRIPT), script).map_err(step("write a script to try"))?;
+    let place = Place::with(script, place)?;
     let group = groups.map(Group::of_probe);
     group.as_ref().map_or(Ok(()), |group| group.make(&fence.limits))?;
     let script = Script { python, env: &[], work: &place.0 };

@@ -222,12 +222,15 @@ async fn a_full_disk(tier: Tier) {
     let (of, outcome) = bench.end().await;
     assert_eq!((of, told(&outcome)), (id, WELL));
     assert!(family.is_gone());
-    // Who starts now finds it told.
+    // Who starts now finds it told, and the sandbox, and can start scripts as soon as there is room.
     bench.crash().await;
+    bench.open().unwrap();
+    let mut bench = held(bench, tier);
+    assert_eq!(ended(&bench.adopt().await[0].found), &outcome);
+    let refused = bench.watch().launch(launch("late", "print(1)", LONG_MS)).await.unwrap_err();
+    assert!(refused.to_string().contains("No space left"), "{refused}");
     drop(fill);
     fs::remove_file(disk().join("fill")).unwrap();
-    bench.open().unwrap();
-    assert_eq!(ended(&bench.adopt().await[0].found), &outcome);
     let after = bench.start("after", "print('up')\nprint('on')", LONG_MS).await;
     let (of, outcome) = bench.end().await;
     assert_eq!((of, told(&outcome)), (after, WELL));
