@@ -48,7 +48,7 @@ pub(super) async fn run(engine: &Arc<Engine>, at: At<'_>, declared: &[Tool], cal
         Ok(Action::WatcherOutput { id, tail_lines }) => output(engine, at, &id, tail_lines).await,
         Ok(Action::StaySilent { .. }) => Ok((silence::accepted(), None)),
         Ok(Action::ReadFile { file, from_line }) => read(engine, at, &file, from_line).await,
-        Err(error) => Err(error),
+        Err(error) => started_before(engine, at, error).await,
     };
     engine.meter.called(&call.name, answered.is_ok(), engine.ports.clock.now().since_ms(began));
     let (result, collect) = answered.unwrap_or_else(|error| (error.to_result(), None));
@@ -73,11 +73,7 @@ fn unread(error: &StoreError) -> ToolError {
 async fn start_script(engine: &Arc<Engine>, at: At<'_>, mut start: StartScript) -> Answered {
     let access = match granted(engine, at, &mut start) {
         Ok(access) => access,
-        // The same call, run again after a crash: what was configured since does not undo it.
-        Err(error) => {
-            let id = registered_before(engine, at).await.ok_or(error)?;
-            return Ok((trigger::started(&id, &start.name), None));
-        }
+        Err(error) => return started_before(engine, at, error).await,
     };
     match engine.ports.launcher.check_syntax(&start.python).await {
         Ok(None) => {}
@@ -149,13 +145,21 @@ fn granted(engine: &Engine, at: At<'_>, start: &mut StartScript) -> Result<Acces
     Ok(access)
 }
 
+/// A call that cannot be. Where it is run again after a crash and has started something, what was
+/// configured since does not undo that: told of an error, the model would start it once more.
+async fn started_before(engine: &Engine, at: At<'_>, error: ToolError) -> Answered {
+    let started = registered_before(engine, at).await.ok_or(error)?;
+    Ok((trigger::started(&started.id, &started.name), None))
+}
+
 /// What this very call has started already.
-async fn registered_before(engine: &Engine, at: At<'_>) -> Option<ExecutionId> {
+async fn registered_before(engine: &Engine, at: At<'_>) -> Option<Execution> {
     let aggregate = Aggregate::Session(at.token.session.clone());
     let key = Key::start(at.token.turn, at.entry, at.call);
     let rows = engine.ports.store.load(&aggregate, &[key]).await.ok()?.rows;
     let row = rows.into_iter().flatten().next()?;
-    StartKey::of(&row)?.execution.clone()
+    let id = StartKey::of(&row)?.execution.clone()?;
+    home::find(engine, &at.token.session, &id).await.ok()?
 }
 
 /// Everything that this person may have running is taken. What runs in other conversations is only

@@ -7,5 +7,6 @@ mod installations;
 mod limits;
 mod main_job;
 mod outage;
+mod reach;
 mod steering;
 mod stopping;

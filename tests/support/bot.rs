@@ -59,6 +59,12 @@ pub(crate) struct Setup {
     pub(crate) live_per_owner: u32,
     pub(crate) timing: Timing,
     pub(crate) python: PathBuf,
+    /// How scripts are held.
+    pub(crate) sandbox: Sandbox,
+    /// What scripts may do in the network.
+    pub(crate) network: NetworkSettings,
+    /// What of it the agent may ask for.
+    pub(crate) reach: Policy,
     /// What is run as a shim.
     pub(crate) shim: PathBuf,
     /// Of the model's client.
@@ -86,6 +92,9 @@ impl Default for Setup {
             live_per_owner: dogwatch::core::limits::LIVE_PER_OWNER_MAX,
             timing: Timing::default(),
             python: "/usr/bin/python3".into(),
+            sandbox: Sandbox::Off,
+            network: NetworkSettings::default(),
+            reach: Policy::default(),
             shim: env!("CARGO_BIN_EXE_dogwatch-shim").into(),
             idle_ms: 60_000,
             header_ms: 60_000,
@@ -231,8 +240,8 @@ impl Bot {
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
             redactor: Arc::new(move |text: &str| redactor.redact(text).into_owned()),
             timing: self.setup.timing,
-            sandbox: Sandbox::Off,
-            network: NetworkSettings::default(),
+            sandbox: self.setup.sandbox,
+            network: self.setup.network.clone(),
         };
         // Time that was skipped is the ledger's: shims and sockets know only what passes.
         let clock: Arc<dyn Clock> = Arc::new(JumpClock::start());
@@ -289,10 +298,10 @@ impl Bot {
                 families: Family::ALL.to_vec(),
                 role: self.setup.role,
                 grace_ms: self.setup.grace_ms,
-                sandboxed: false,
-                networked: false,
+                sandboxed: self.setup.sandbox != Sandbox::Off,
+                networked: !self.setup.reach.hosts.is_empty(),
             },
-            reach: Policy::default(),
+            reach: self.setup.reach.clone(),
             limits: self.setup.limits,
             allowance: self.setup.allowance,
         };
