@@ -5,15 +5,16 @@
 //! newer than this list is not there. A refusal is `EPERM`, which Python shows as a
 //! `PermissionError`; what a program is known to do without is `ENOSYS`.
 
-use std::collections::BTreeMap;
+mod program;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 
 use nix::libc;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, sock_filter,
-};
+use seccompiler::BpfProgram;
 
+use self::program::{Condition, How, Reason, Rules, program};
 use super::Tier;
 
 /// Refused whatever the arguments.
@@ -168,23 +169,25 @@ const OF_ONESELF: &[(libc::c_long, u8)] = &[
 ];
 
 /// Refused with these values of an argument. Values are compared in 32 bits, as the kernel does.
-const WITH: &[(libc::c_long, u8, u64)] = &[
+const WITH: &[(libc::c_long, u8, u32)] = &[
     // It dies with whoever supervises it (prctl(2)).
-    (libc::SYS_prctl, 0, libc::PR_SET_PDEATHSIG as u64),
+    (libc::SYS_prctl, 0, libc::PR_SET_PDEATHSIG.cast_unsigned()),
     // Input for somebody's terminal (ioctl_tty(2)); TIOCLINUX is the same for a console.
-    (libc::SYS_ioctl, 1, libc::TIOCSTI),
-    (libc::SYS_ioctl, 1, libc::TIOCLINUX),
+    (libc::SYS_ioctl, 1, TIOCSTI),
+    (libc::SYS_ioctl, 1, TIOCLINUX),
     // Signals for others by way of a descriptor (fcntl(2), F_SETOWN; ioctl FIOSETOWN, SIOCSPGRP).
-    (libc::SYS_fcntl, 1, libc::F_SETOWN as u64),
+    (libc::SYS_fcntl, 1, libc::F_SETOWN.cast_unsigned()),
     (libc::SYS_fcntl, 1, F_SETOWN_EX),
     (libc::SYS_ioctl, 1, FIOSETOWN),
     (libc::SYS_ioctl, 1, SIOCSPGRP),
 ];
 /// Numbered alike on every machine; not every version of the library has it.
 const FCHMODAT2: libc::c_long = 452;
-const F_SETOWN_EX: u64 = 15;
-const FIOSETOWN: u64 = 0x8901;
-const SIOCSPGRP: u64 = 0x8902;
+const F_SETOWN_EX: u32 = 15;
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
+const FIOSETOWN: u32 = 0x8901;
+const SIOCSPGRP: u32 = 0x8902;
 
 /// Bits of `clone` that make namespaces. Its other bits are threads' and forks' (clone(2)).
 const CLONE_NEW: [i32; 7] = [
@@ -198,226 +201,147 @@ const CLONE_NEW: [i32; 7] = [
 ];
 /// Options of TCP that connect early or put another protocol on top, which is a module of the
 /// kernel's: `TCP_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, `TCP_ULP` (tcp(7), linux/tcp.h).
-const TCP_OPTIONS_REFUSED: [u64; 3] = [23, 30, 31];
+const TCP_OPTIONS_REFUSED: [u32; 3] = [23, 30, 31];
 /// The bits of a socket's type beside its flags (socket(2)).
-const SOCKET_TYPE: u64 = 0xf;
+const SOCKET_TYPE: [u32; 4] = [1, 2, 4, 8];
 /// `futex_requeue`, the last call that this list was made with. Numbers have been the same on every
 /// machine since 424.
 const NEWEST_KNOWN: u32 = 456;
-/// Calls of the other x86-64 ABI have this bit (syscall(2)): rules for the usual numbers would not
-/// see them.
-const X32: u32 = 0x4000_0000;
+/// What is said not to be there. Its flags are behind a pointer, so it could not be judged; without
+/// it programs use `clone` (clone(2)).
+const ABSENT: &[libc::c_long] = &[libc::SYS_clone3];
 
-/// Filters, in the order in which they are applied.
+/// The program that judges calls.
 #[derive(Debug, Clone)]
-pub(super) struct Filter(Vec<BpfProgram>);
+pub(super) struct Filter(BpfProgram);
 
 impl Filter {
     /// For a script in this tier, `networked` where it may connect to a port of the host's. With
     /// `alone` it can signal nobody but itself: where Landlock cannot keep signals inside, and
     /// `alone` is its process.
     pub(super) fn new(tier: Tier, networked: bool, alone: Option<i32>) -> io::Result<Self> {
-        let absent = BTreeMap::from([
-            // Its flags are behind a pointer, so it could not be judged; without it programs use
-            // `clone` (clone(2)).
-            (libc::SYS_clone3, vec![]),
-        ]);
-        let mut refused = refused(tier, networked)?;
-        if let Some(pid) = alone {
-            only_to_oneself(&mut refused, pid)?;
-        }
-        let mut newest = prelude();
-        newest.extend(compile(absent, libc::ENOSYS)?);
-        Ok(Self(vec![newest, compile(refused, libc::EPERM)?]))
+        Ok(Self(program(rules(tier, networked, alone), ABSENT, NEWEST_KNOWN)?))
     }
 
     /// From here on, for this process and all that it starts. Nothing takes it back.
     pub(super) fn apply(&self) -> io::Result<()> {
-        for program in &self.0 {
-            seccompiler::apply_filter(program).map_err(io::Error::other)?;
-        }
-        Ok(())
+        seccompiler::apply_filter(&self.0).map_err(io::Error::other)
     }
 }
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+fn rules(tier: Tier, networked: bool, alone: Option<i32>) -> Rules {
+    let mut refused = refused(tier, networked);
+    if let Some(pid) = alone {
+        only_to_oneself(&mut refused, pid);
+    }
+    refused
+}
 
-fn refused(tier: Tier, networked: bool) -> io::Result<Rules> {
+fn refused(tier: Tier, networked: bool) -> Rules {
     let mut rules: Rules = NEVER.iter().chain(UNSEEN).map(|call| (*call, vec![])).collect();
     for (call, argument, value) in WITH {
-        add(&mut rules, *call, *argument, SeccompCmpOp::Eq, *value)?;
+        add(&mut rules, *call, vec![when(*argument, How::Is, *value)]);
     }
     for (call, argument) in OF_ONESELF {
-        add(&mut rules, *call, *argument, SeccompCmpOp::Ne, 0)?;
+        add(&mut rules, *call, vec![when(*argument, How::IsNot, 0)]);
     }
-    for flag in CLONE_NEW {
-        let flag = u64::from(flag.cast_unsigned());
-        add(&mut rules, libc::SYS_clone, 0, SeccompCmpOp::MaskedEq(flag), flag)?;
+    for flag in CLONE_NEW.map(i32::cast_unsigned) {
+        add(&mut rules, libc::SYS_clone, vec![when(0, How::Masked(flag), flag)]);
     }
     match tier {
         // Streams in a network of its own. A pair of sockets of this host's family has no address,
         // and Python's event loop wants one.
-        Tier::Namespaces => streams_only(&mut rules)?,
+        Tier::Namespaces => streams_only(&mut rules),
         Tier::Landlock => {
             if networked {
-                streams_only(&mut rules)?;
-                one_port_only(&mut rules)?;
+                streams_only(&mut rules);
+                one_port_only(&mut rules);
             } else {
                 // There is the host's network, so there is no socket at all.
                 rules.insert(libc::SYS_socket, vec![]);
             }
             rules.extend(OF_FILES.iter().map(|call| (*call, vec![])));
-            emptied(&mut rules)?;
+            emptied(&mut rules);
         }
     }
-    pairs(&mut rules)?;
+    pairs(&mut rules);
     // Whoever unmaps all but a page of it keeps the rest, where no look sees it. A file in the
     // script's own directory does as well, and is bounded.
-    let shared = u64::from((libc::MAP_SHARED | libc::MAP_ANONYMOUS).cast_unsigned());
-    add(&mut rules, libc::SYS_mmap, 3, SeccompCmpOp::MaskedEq(shared), shared)?;
-    Ok(rules)
+    let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).cast_unsigned();
+    add(&mut rules, libc::SYS_mmap, vec![when(3, How::Masked(shared), shared)]);
+    rules
 }
 
 /// Sockets for TCP and no others.
-fn streams_only(rules: &mut Rules) -> io::Result<()> {
+fn streams_only(rules: &mut Rules) {
     // Another name for a stream loads a module of the kernel's.
-    let families = [libc::AF_INET, libc::AF_INET6].map(i32::cast_unsigned);
-    let names = [0, libc::IPPROTO_TCP].map(i32::cast_unsigned);
+    let families = [libc::AF_INET, libc::AF_INET6];
+    let names = [0, libc::IPPROTO_TCP];
     for (argument, allowed) in [(0, families), (2, names)] {
-        let none_of = allowed.map(|value| when(argument, SeccompCmpOp::Ne, value.into()));
-        let none_of = none_of.into_iter().collect::<io::Result<Vec<_>>>()?;
-        let others = SeccompRule::new(none_of).map_err(io::Error::other)?;
-        rules.entry(libc::SYS_socket).or_default().push(others);
+        let none_of = allowed.map(|value| when(argument, How::IsNot, value.cast_unsigned()));
+        add(rules, libc::SYS_socket, none_of.to_vec());
     }
-    let stream = u64::from(libc::SOCK_STREAM.cast_unsigned());
-    for kind in (0..=SOCKET_TYPE).filter(|kind| *kind != stream) {
-        add(rules, libc::SYS_socket, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
+    only_of_kind(rules, libc::SYS_socket, libc::SOCK_STREAM, 0);
+}
+
+/// Sockets of this kind, and of the one that differs from it in the bits `either`.
+fn only_of_kind(rules: &mut Rules, call: libc::c_long, kind: i32, either: i32) {
+    let [wrong, either] = [!kind, either].map(i32::cast_unsigned);
+    // One bit that is another makes another kind.
+    for bit in SOCKET_TYPE.into_iter().filter(|bit| bit & either == 0) {
+        add(rules, call, vec![when(1, How::Masked(bit), wrong & bit)]);
     }
-    Ok(())
 }
 
 /// In the host's network Landlock says which port may be connected to. What goes past it is refused
 /// here: to listen without a port that was bound, which takes any (landlock(7)), and data that is
 /// sent before there is a connection, which makes one unasked (tcp(7), `TCP_FASTOPEN`).
-fn one_port_only(rules: &mut Rules) -> io::Result<()> {
+fn one_port_only(rules: &mut Rules) {
     for call in [libc::SYS_bind, libc::SYS_listen, libc::SYS_accept, libc::SYS_accept4] {
         rules.insert(call, vec![]);
     }
-    let early = u64::from(libc::MSG_FASTOPEN.cast_unsigned());
+    let early = libc::MSG_FASTOPEN.cast_unsigned();
     for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
-        add(rules, call, flags, SeccompCmpOp::MaskedEq(early), early)?;
+        add(rules, call, vec![when(flags, How::Masked(early), early)]);
     }
+    let level = when(1, How::Is, libc::IPPROTO_TCP.cast_unsigned());
     for option in TCP_OPTIONS_REFUSED {
-        let level = when(1, SeccompCmpOp::Eq, u64::from(libc::IPPROTO_TCP.cast_unsigned()))?;
-        let conditions = vec![level, when(2, SeccompCmpOp::Eq, option)?];
-        let rule = SeccompRule::new(conditions).map_err(io::Error::other)?;
-        rules.entry(libc::SYS_setsockopt).or_default().push(rule);
+        add(rules, libc::SYS_setsockopt, vec![level, when(2, How::Is, option)]);
     }
-    Ok(())
 }
 
 /// Streams and packets only: a datagram of a pair can be sent to any socket of the host that has a
 /// path (unix(7)).
-fn pairs(rules: &mut Rules) -> io::Result<()> {
-    let local = u64::from(libc::AF_UNIX.cast_unsigned());
-    add(rules, libc::SYS_socketpair, 0, SeccompCmpOp::Ne, local)?;
-    let allowed =
-        [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::from(kind.cast_unsigned()));
-    for kind in (0..=SOCKET_TYPE).filter(|kind| !allowed.contains(kind)) {
-        add(rules, libc::SYS_socketpair, 1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind)?;
-    }
-    Ok(())
+fn pairs(rules: &mut Rules) {
+    let local = when(0, How::IsNot, libc::AF_UNIX.cast_unsigned());
+    add(rules, libc::SYS_socketpair, vec![local]);
+    let either = libc::SOCK_STREAM ^ libc::SOCK_SEQPACKET;
+    only_of_kind(rules, libc::SYS_socketpair, libc::SOCK_STREAM, either);
 }
 
 /// A file that is opened to read only, and emptied by that.
-fn emptied(rules: &mut Rules) -> io::Result<()> {
-    let emptied = u64::from(libc::O_TRUNC.cast_unsigned());
-    let how = SeccompCmpOp::MaskedEq(u64::from((libc::O_ACCMODE | libc::O_TRUNC).cast_unsigned()));
+fn emptied(rules: &mut Rules) {
+    let how = How::Masked((libc::O_ACCMODE | libc::O_TRUNC).cast_unsigned());
+    let emptied = libc::O_TRUNC.cast_unsigned();
     #[cfg(target_arch = "x86_64")]
-    add(rules, libc::SYS_open, 1, how.clone(), emptied)?;
-    add(rules, libc::SYS_openat, 2, how, emptied)
+    add(rules, libc::SYS_open, vec![when(1, how, emptied)]);
+    add(rules, libc::SYS_openat, vec![when(2, how, emptied)]);
 }
 
-fn only_to_oneself(rules: &mut Rules, pid: i32) -> io::Result<()> {
-    let pid = u64::from(pid.cast_unsigned());
+fn only_to_oneself(rules: &mut Rules, pid: i32) {
     for call in [libc::SYS_kill, libc::SYS_tgkill, libc::SYS_rt_sigqueueinfo] {
-        add(rules, call, 0, SeccompCmpOp::Ne, pid)?;
+        add(rules, call, vec![when(0, How::IsNot, pid.cast_unsigned())]);
     }
     for call in [libc::SYS_tkill, libc::SYS_rt_tgsigqueueinfo, libc::SYS_pidfd_send_signal] {
         rules.insert(call, vec![]);
     }
-    Ok(())
 }
 
-fn when(argument: u8, how: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
-    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, how, value).map_err(io::Error::other)
+fn when(argument: u8, how: How, value: u32) -> Condition {
+    Condition { argument, how, value }
 }
 
 /// One more reason to refuse a call.
-fn add(
-    rules: &mut Rules,
-    call: libc::c_long,
-    argument: u8,
-    how: SeccompCmpOp,
-    value: u64,
-) -> io::Result<()> {
-    let rule = SeccompRule::new(vec![when(argument, how, value)?]).map_err(io::Error::other)?;
-    rules.entry(call).or_default().push(rule);
-    Ok(())
-}
-
-fn compile(rules: Rules, errno: i32) -> io::Result<BpfProgram> {
-    let machine = TargetArch::try_from(std::env::consts::ARCH).map_err(io::Error::other)?;
-    let refuse = SeccompAction::Errno(errno.cast_unsigned());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, machine);
-    filter.map_err(io::Error::other)?.try_into().map_err(io::Error::other)
-}
-
-/// What a call's number alone decides. Jumps are relative, so it can stand before a program.
-fn prelude() -> BpfProgram {
-    let is = |code: u32, k: u32, no: u8| sock_filter {
-        code: u16::try_from(code).unwrap_or_default(),
-        jt: 0,
-        jf: no,
-        k,
-    };
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let answer = libc::BPF_RET | libc::BPF_K;
-    let jump = libc::BPF_JMP | libc::BPF_K;
-    vec![
-        // The number stands first in `struct seccomp_data` (seccomp(2)).
-        is(load, 0, 0),
-        is(jump | libc::BPF_JGE, X32, 1),
-        is(answer, libc::SECCOMP_RET_KILL_PROCESS, 0),
-        is(jump | libc::BPF_JGT, NEWEST_KNOWN, 1),
-        is(answer, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned(), 0),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_filter_fits_into_the_kernel() {
-        for tier in [Tier::Namespaces, Tier::Landlock] {
-            for (networked, alone) in [(false, None), (true, None), (true, Some(7))] {
-                let filter = Filter::new(tier, networked, alone).unwrap();
-                // BPF_MAXINSNS of linux/bpf_common.h.
-                assert!(filter.0.iter().all(|program| program.len() < 4_096), "{tier:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_call_is_named_twice() {
-        let mut all: Vec<_> = NEVER.iter().chain(UNSEEN).chain(OF_FILES).collect();
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count);
-        // A rule without conditions would be lost behind one with some.
-        assert!(WITH.iter().all(|(call, ..)| !all.contains(&call)));
-        assert!(OF_ONESELF.iter().all(|(call, _)| !all.contains(&call)));
-    }
+fn add(rules: &mut Rules, call: libc::c_long, reason: Reason) {
+    rules.entry(call).or_default().push(reason);
 }
