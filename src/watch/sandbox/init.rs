@@ -187,7 +187,6 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     become_user(line)?;
     sethostname("watcher")?;
     root::enter(&sources, limits.tmp_bytes_max, limits.files_max)?;
-    drop(sources);
     fs::write(Path::new(WORK).join(SCRIPT), text).map_err(step("keep the script"))?;
     network::up()?;
     if let Some(hatch) = hatch {
@@ -207,7 +206,8 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     }
     // Blocked ones wait for us; of the others the kernel lets none through to a first process.
     mask.thread_block()?;
-    let restraint = Restraint::with_namespaces(limits, &programs, Path::new(WORK))?;
+    let restraint = Restraint::with_namespaces(limits, &sources, Path::new(WORK))?;
+    drop(sources);
     let inside = Script { work: Path::new(WORK), ..script };
     hear_go(line)?;
     let child = spawn::script(inside, Some(restraint), pipes).spawn();

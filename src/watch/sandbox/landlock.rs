@@ -2,13 +2,16 @@
 //! Owns the rights.
 //! Must not know where the paths come from.
 
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, LandlockStatus, NetPort, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, LandlockStatus, NetPort,
+    PathBeneath, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, Scope,
 };
+
+use super::programs::Place;
 
 /// The newest version that these rules were made with. An older kernel keeps what it knows of it.
 const NEWEST: ABI = ABI::V6;
@@ -17,15 +20,15 @@ const SCOPES: ABI = ABI::V6;
 /// The first version that keeps connections to ports (landlock(7)).
 const PORTS: ABI = ABI::V4;
 
-/// What may be opened.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Paths {
+/// What may be opened, and nothing else.
+#[derive(Debug, Default)]
+pub(super) struct Places<'a> {
     /// To read and to run.
-    pub(super) read: Vec<PathBuf>,
+    pub(super) read: Vec<&'a Place>,
     /// To do anything in.
-    pub(super) work: Vec<PathBuf>,
+    pub(super) work: Option<&'a Place>,
     /// Devices to read and write, with nothing else of a device.
-    pub(super) devices: Vec<PathBuf>,
+    pub(super) devices: Vec<&'a Place>,
 }
 
 /// Where a script may connect to.
@@ -55,9 +58,8 @@ pub(super) struct Held {
 }
 
 impl Fence {
-    /// Opens the paths; those that are not there are left out. In the host's network no port can be
-    /// bound.
-    pub(super) fn new(paths: &Paths, reach: Reach) -> io::Result<Self> {
+    /// In the host's network no port can be bound.
+    pub(super) fn new(places: &Places<'_>, reach: Reach) -> io::Result<Self> {
         let port = match reach {
             Reach::OwnNetwork | Reach::Nothing => None,
             Reach::Port(port) => Some(Ok(NetPort::new(port, AccessNet::ConnectTcp))),
@@ -76,11 +78,9 @@ impl Fence {
             })
             .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
             .and_then(Ruleset::create)
-            .and_then(|rules| rules.add_rules(path_beneath_rules(&paths.read, read)))
-            .and_then(|rules| {
-                rules.add_rules(path_beneath_rules(&paths.work, AccessFs::from_all(NEWEST)))
-            })
-            .and_then(|rules| rules.add_rules(path_beneath_rules(&paths.devices, device)))
+            .and_then(|rules| rules.add_rules(beneath(&places.read, read)))
+            .and_then(|rules| rules.add_rules(beneath(&places.work, AccessFs::from_all(NEWEST))))
+            .and_then(|rules| rules.add_rules(beneath(&places.devices, device)))
             .and_then(|rules| rules.add_rules(port))
             .map_err(io::Error::other)?;
         Ok(Self(rules))
@@ -96,4 +96,16 @@ impl Fence {
         };
         Ok(Held { files, signals: has(SCOPES), ports: has(PORTS) })
     }
+}
+
+/// These rights to each of them and to all that is below.
+fn beneath<'a>(
+    places: impl IntoIterator<Item = &'a &'a Place>,
+    rights: BitFlags<AccessFs>,
+) -> impl Iterator<Item = Result<PathBeneath<&'a File>, RulesetError>> {
+    places.into_iter().map(move |place| {
+        let file = AccessFs::from_file(NEWEST);
+        let rights = if place.is_dir { rights } else { rights & file };
+        Ok(PathBeneath::new(&place.file, rights))
+    })
 }

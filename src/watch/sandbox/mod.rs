@@ -31,10 +31,11 @@ pub(super) use self::cgroup::Group;
 pub use self::cgroup::Version;
 use self::filter::Filter;
 pub(super) use self::init::{Boxed, Report};
-use self::landlock::{Fence as Rules, Paths, Reach};
+use self::landlock::{Fence as Rules, Places, Reach};
 pub use self::limits::Limits;
 pub(super) use self::limits::{Passed, Watchdog};
-use self::programs::Programs;
+use self::programs::{DEVICES, Place, Programs};
+use self::root::Sources;
 use super::spawn::Script;
 use super::spool::SCRIPT;
 use crate::core::limits::WATCH_PROCESSES_LATER;
@@ -120,14 +121,18 @@ impl Restraint {
             }
         }
         let programs = Programs::find(script.python, script.work)?;
-        let paths = Paths {
-            read: programs.all().iter().cloned().chain([script.work.to_owned()]).collect(),
+        // What cannot be opened now is left out.
+        let open = |path: &Path| Place::open(path).ok();
+        let read: Vec<_> = programs.all().iter().filter_map(|path| open(path)).collect();
+        let (work, devices) = (open(script.work), DEVICES.map(|path| open(Path::new(path))));
+        let places = Places {
+            read: read.iter().chain(&work).collect(),
             // What it wrote could not be bounded: a file that is removed and still open takes room
             // that nobody sees.
-            work: vec![],
-            devices: programs::DEVICES.map(Into::into).to_vec(),
+            work: None,
+            devices: devices.iter().flatten().collect(),
         };
-        let rules = Rules::new(&paths, port.map_or(Reach::Nothing, Reach::Port))?;
+        let rules = Rules::new(&places, port.map_or(Reach::Nothing, Reach::Port))?;
         let others = limits::processes_of(user.unwrap_or(nix::unistd::geteuid().as_raw()));
         let networked = port.is_some();
         // A group counts its own alone, so others of the user that come later need take nothing.
@@ -138,13 +143,12 @@ impl Restraint {
     }
 
     /// For a script in namespaces, from inside of them.
-    fn with_namespaces(limits: Limits, programs: &Programs, work: &Path) -> io::Result<Self> {
-        let paths = Paths {
-            read: programs.all().to_vec(),
-            work: vec![work.to_owned()],
-            devices: programs::DEVICES.map(Into::into).to_vec(),
-        };
-        let rules = Rules::new(&paths, Reach::OwnNetwork)?;
+    fn with_namespaces(limits: Limits, sources: &Sources, work: &Path) -> io::Result<Self> {
+        // What is shown is still the same that was opened. What is a link there leads to it.
+        let is_device = |place: &&Place| DEVICES.iter().any(|path| place.path == Path::new(path));
+        let (devices, read) = sources.places.iter().partition(is_device);
+        let work = Place::open(work)?;
+        let rules = Rules::new(&Places { read, work: Some(&work), devices }, Reach::OwnNetwork)?;
         let tier = Tier::Namespaces;
         let (networked, user, group) = (false, None, None);
         let filter = Some(Filter::new(tier, networked, None)?);

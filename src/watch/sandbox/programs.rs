@@ -1,10 +1,14 @@
 //! What of the host's files a script may read: programs, libraries, and the interpreter wherever it
 //! is installed. Owns the list. Must not know how the list is enforced.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 /// Where a system keeps its programs and libraries. Some of these are links into the first.
 const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
@@ -44,22 +48,30 @@ impl Programs {
                 );
                 return Err(io::Error::other(what));
             };
-            all.extend(PARTS.map(|part| prefix.join(part)));
+            for part in PARTS.map(|part| prefix.join(part)) {
+                // Both may stand in the same directory: over what is shown already nothing is made.
+                if !all.contains(&part) {
+                    all.push(part);
+                }
+            }
         }
-        all.retain(|path| path.exists());
-        all.dedup();
         let work = fs::canonicalize(work)?;
-        let above =
-            |path: &&PathBuf| fs::canonicalize(path).is_ok_and(|path| work.starts_with(path));
-        if let Some(path) = all.iter().find(above) {
-            let (work, path) = (work.display(), path.display());
-            let what = format!(
-                "{work} lies in {path}, which scripts may read; let `data_dir` (and `spool_dir` of \
-                 [watch]) name a directory outside of it"
-            );
-            return Err(io::Error::other(what));
+        let above = work.ancestors().map(|path| path.metadata().map(|is| same(&is)));
+        let above = above.collect::<io::Result<BTreeSet<_>>>()?;
+        let mut found = Vec::with_capacity(all.len());
+        for path in all {
+            let Ok(is) = path.metadata() else { continue };
+            if above.contains(&same(&is)) {
+                let (work, path) = (work.display(), path.display());
+                let what = format!(
+                    "{work} lies in {path}, which scripts may read; let `data_dir` (and \
+                     `spool_dir` of [watch]) name a directory outside of it"
+                );
+                return Err(io::Error::other(what));
+            }
+            found.push(path);
         }
-        Ok(Self(all))
+        Ok(Self(found))
     }
 
     /// Can nobody in particular run this interpreter? Root's script becomes such a one before it is
@@ -85,6 +97,29 @@ impl Programs {
     /// All paths, the system's first.
     pub(super) fn all(&self) -> &[PathBuf] {
         &self.0
+    }
+}
+
+/// What is the same has this the same, by whatever path it is looked at.
+fn same(is: &Metadata) -> (u64, u64) {
+    (is.dev(), is.ino())
+}
+
+/// A file or directory, held open without any right to it: it stays this one, whatever becomes of
+/// its path.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) is_dir: bool,
+}
+
+impl Place {
+    /// What is at this path now, behind all links.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::from(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?);
+        let is_dir = file.metadata()?.is_dir();
+        Ok(Self { path: path.to_owned(), file, is_dir })
     }
 }
 
@@ -117,6 +152,22 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_of_copies_is_named_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        fs::write(dir.path().join("pyvenv.cfg"), "").unwrap();
+        let real = dir.path().join("bin/python3");
+        fs::write(&real, "").unwrap();
+        let linked = dir.path().join("bin/python");
+        std::os::unix::fs::symlink("python3", &linked).unwrap();
+        for python in [real, linked] {
+            let found = Programs::find(&python, Path::new("/var/tmp")).unwrap();
+            let own = |path: &&PathBuf| path.starts_with(dir.path());
+            assert_eq!(found.all().iter().filter(own).count(), 2, "{found:?}");
+        }
+    }
+
+    #[test]
     fn a_python_in_a_closed_directory_is_named_with_that() {
         let dir = tempfile::tempdir().unwrap();
         let python = dir.path().join("python");
@@ -141,5 +192,17 @@ mod tests {
         let python = Path::new("/usr/bin/python3");
         let refused = Programs::find(python, Path::new("/usr/lib")).unwrap_err().to_string();
         assert!(refused.contains("/usr") && refused.contains("data_dir"), "{refused}");
+        // By whatever path, and from however far below.
+        let dir = tempfile::tempdir().unwrap();
+        for part in ["bin", "lib/far/below"] {
+            fs::create_dir_all(dir.path().join(part)).unwrap();
+        }
+        fs::write(dir.path().join("bin/python"), "").unwrap();
+        let other = dir.path().join("other");
+        std::os::unix::fs::symlink(dir.path().join("lib/far"), &other).unwrap();
+        let python = dir.path().join("bin/python");
+        let refused = Programs::find(&python, &other.join("below")).unwrap_err().to_string();
+        assert!(refused.contains("/lib/far/below lies in"), "{refused}");
+        Programs::find(&python, dir.path()).unwrap();
     }
 }

@@ -3,18 +3,18 @@
 //!
 //! There is no `/proc`: containers often refuse its mount, and scripts do not need it.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::pivot_root;
 
-use super::programs::{DEVICES, Programs};
+use super::programs::{DEVICES, Place, Programs};
 use super::{INSIDE, step};
 
 /// Where a script works: its home, and where it may write. `/tmp` is a link to it.
@@ -28,30 +28,36 @@ const ROOT_OPTIONS: &str = "size=256k,nr_inodes=256,mode=755";
 const OLD: &str = ".old";
 const NONE: Option<&str> = None;
 
-/// A path of the host that is opened before the user is changed: afterwards the way to it may be
-/// closed. Also a mount above it cannot hide it.
-pub(super) struct Source {
-    path: PathBuf,
-    file: File,
-    is_dir: bool,
-    link: Option<PathBuf>,
+/// What will be shown of the host.
+pub(super) struct Sources {
+    /// Opened before the user is changed: afterwards the way may be closed. Also a mount above it
+    /// cannot hide it.
+    pub(super) places: Vec<Place>,
+    /// Where `/lib` is a link into `/usr` it is one here as well: from where, to what.
+    links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Opens what will be shown. In the new mount namespace: a path of another cannot be mounted here.
-pub(super) fn open(programs: &Programs) -> io::Result<Vec<Source>> {
-    let paths = programs.all().iter().cloned().chain(DEVICES.map(PathBuf::from));
-    let open = |path: PathBuf| {
-        let link =
-            path.symlink_metadata()?.is_symlink().then(|| fs::read_link(&path)).transpose()?;
-        let file = File::options().read(true).custom_flags(libc::O_PATH).open(&path)?;
-        let is_dir = file.metadata()?.is_dir();
-        Ok(Source { path, file, is_dir, link })
-    };
-    paths.filter(|path| path.exists()).map(open).collect()
+pub(super) fn open(programs: &Programs) -> io::Result<Sources> {
+    let mut sources = Sources { places: vec![], links: vec![] };
+    for path in programs.all().iter().map(PathBuf::as_path).chain(DEVICES.map(Path::new)) {
+        if path.parent() == Some(Path::new("/"))
+            && let Ok(target) = fs::read_link(path)
+        {
+            sources.links.push((path.to_owned(), target));
+            continue;
+        }
+        match Place::open(path) {
+            Ok(place) => sources.places.push(place),
+            Err(error) if path.exists() => return Err(error),
+            Err(_not_there) => {}
+        }
+    }
+    Ok(sources)
 }
 
 /// Makes the root, goes there, and lets go of the old one.
-pub(super) fn enter(sources: &[Source], bytes: u64, files: u64) -> io::Result<()> {
+pub(super) fn enter(sources: &Sources, bytes: u64, files: u64) -> io::Result<()> {
     // What is mounted here from now on is seen by nobody else.
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .map_err(step("leave the host's mounts"))?;
@@ -59,12 +65,16 @@ pub(super) fn enter(sources: &[Source], bytes: u64, files: u64) -> io::Result<()
     mount(Some("tmpfs"), STAGE, Some("tmpfs"), flags, Some(ROOT_OPTIONS))
         .map_err(step("mount a root"))?;
     std::env::set_current_dir(STAGE)?;
-    for source in sources {
-        let what = format!("show {}", source.path.display());
-        show(source).map_err(step(&what))?;
-    }
     let etc = Path::new("etc");
-    fs::create_dir_all(etc)?;
+    fs::create_dir(etc)?;
+    let mut made = BTreeSet::from([Path::new(""), etc]);
+    for (path, target) in &sources.links {
+        symlink(target, below(path)?)?;
+    }
+    for place in &sources.places {
+        let what = format!("show {}", place.path.display());
+        show(place, &mut made).map_err(step(&what))?;
+    }
     let me = format!("watcher:x:{INSIDE}:{INSIDE}::{WORK}:/usr/sbin/nologin\n");
     fs::write(etc.join("passwd"), me)?;
     fs::write(etc.join("group"), format!("watcher:x:{INSIDE}:\n"))?;
@@ -90,17 +100,14 @@ fn work(bytes: u64, files: u64) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(options.as_str()))?)
 }
 
-/// Makes one path of the host appear at the same place, read-only.
-fn show(source: &Source) -> io::Result<()> {
-    let place = source.path.strip_prefix("/").map_err(io::Error::other)?;
-    if let Some(above) = place.parent() {
-        fs::create_dir_all(above)?;
-    }
-    // Where `/lib` is a link into `/usr` it is one here as well.
-    if let Some(target) = &source.link
-        && source.path.parent() == Some(Path::new("/"))
+/// Makes one path of the host appear at the same place, read-only. Which directories are `made` is
+/// kept.
+fn show<'a>(source: &'a Place, made: &mut BTreeSet<&'a Path>) -> io::Result<()> {
+    let place = below(&source.path)?;
+    if let Some(above) = place.parent()
+        && made.insert(above)
     {
-        return symlink(target, place);
+        fs::create_dir_all(above)?;
     }
     if source.is_dir {
         fs::create_dir_all(place)?;
@@ -116,6 +123,11 @@ fn show(source: &Source) -> io::Result<()> {
     let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     mount(NONE, place, NONE, flags | MsFlags::MS_NOSUID | MsFlags::MS_NODEV, NONE)?;
     Ok(())
+}
+
+/// Where a path of the host stands in the root that is being made.
+fn below(path: &Path) -> io::Result<&Path> {
+    path.strip_prefix("/").map_err(io::Error::other)
 }
 
 /// Is the script's directory full, in bytes or in files?
