@@ -156,6 +156,7 @@ fn the_unit_lets_watchers_outlive_the_bot() {
         "MemoryDenyWriteExecute",
         "SystemCallFilter",
         "RestrictNamespaces",
+        "ProtectHostname",
         "ProtectControlGroups",
         "RuntimeMaxSec",
     ] {

@@ -85,7 +85,8 @@ impl Boxed {
     pub(in crate::watch) fn report(&mut self) -> Option<Report> {
         let mut text = Vec::new();
         let most = WATCH_REPORT_BYTES_MAX as u64;
-        (&mut self.line).take(most).read_to_end(&mut text).ok()?;
+        // Who ends without having read [`GO`] breaks the line, behind what it told.
+        let _broken = (&mut self.line).take(most).read_to_end(&mut text);
         serde_json::from_slice(&text).ok()
     }
 }
@@ -185,7 +186,7 @@ fn begin(setup: Setup<'_>, line: &UnixStream) -> io::Result<i32> {
     hear_go(line)?;
     let sources = root::open(&programs).map_err(step("find its programs"))?;
     become_user(line)?;
-    sethostname("watcher")?;
+    sethostname("watcher").map_err(step("name its host"))?;
     root::enter(&sources, limits.tmp_bytes_max, limits.files_max)?;
     fs::write(Path::new(WORK).join(SCRIPT), text).map_err(step("keep the script"))?;
     network::up()?;
@@ -293,4 +294,22 @@ fn clear() -> u32 {
 fn exit_of(status: WaitStatus) -> Option<Exit> {
     let code = status.exit_status().map(Exit::Code);
     code.or_else(|| status.terminating_signal().map(Exit::Signal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_it_failed_is_heard_though_it_never_read_that_it_may_go() {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        let pid = rustix::process::getpid();
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        let mut boxed = Boxed { pid, process: process.unwrap(), line: ours, hatch: None };
+        let failed = Report::Failed { what: "name its host".to_owned() };
+        boxed.go();
+        its.write_all(&serde_json::to_vec(&failed).unwrap()).unwrap();
+        drop(its);
+        assert_eq!(boxed.report(), Some(failed));
+    }
 }
