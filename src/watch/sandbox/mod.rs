@@ -146,7 +146,11 @@ impl Restraint {
     fn with_namespaces(limits: Limits, sources: &Sources, work: &Path) -> io::Result<Self> {
         // What is shown is still the same that was opened. What is a link there leads to it.
         let is_device = |place: &&Place| DEVICES.iter().any(|path| place.path == Path::new(path));
-        let (devices, read) = sources.places.iter().partition(is_device);
+        let (devices, mut read): (Vec<_>, Vec<_>) = sources.places.iter().partition(is_device);
+        // All that is in this one is shown, and who the script is stands nowhere else.
+        let etc = Place::open(Path::new("/etc"))?;
+        read.retain(|place| !place.path.starts_with(&etc.path));
+        read.push(&etc);
         let work = Place::open(work)?;
         let rules = Rules::new(&Places { read, work: Some(&work), devices }, Reach::OwnNetwork)?;
         let tier = Tier::Namespaces;

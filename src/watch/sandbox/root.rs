@@ -47,6 +47,14 @@ pub(super) fn open(programs: &Programs) -> io::Result<Sources> {
             sources.links.push((path.to_owned(), target));
             continue;
         }
+        if [WORK, "/tmp"].iter().any(|own| path.starts_with(own)) {
+            let what = format!(
+                "{} lies where a script has a directory of its own; let `python` of [watch] name \
+                 one that is neither below {WORK} nor below /tmp",
+                path.display()
+            );
+            return Err(io::Error::other(what));
+        }
         match Place::open(path) {
             Ok(place) => sources.places.push(place),
             Err(error) if path.exists() => return Err(error),

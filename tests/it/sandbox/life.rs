@@ -51,6 +51,15 @@ async fn ends_are_told_as_they_are(tier: Tier) {
     assert_eq!((outcome.status, outcome.exit), (Status::Completed, Some(Exit::Code(0))));
     assert_eq!((outcome.stdout.head.as_str(), outcome.reason), ("hello\n", None));
     assert_eq!((outcome.stderr.head.as_str(), outcome.leftovers_killed), ("oops\n", 0));
+    if tier == Tier::Namespaces {
+        // Python and its modules ask for these.
+        let script = "import getpass, os, socket
+print(os.path.expanduser('~watcher'), getpass.getuser(), socket.gethostname())
+print(socket.getaddrinfo('localhost', 80, type=socket.SOCK_STREAM)[0][4])";
+        let outcome = exit(script).await;
+        let all = "/work watcher watcher\n('127.0.0.1', 80)\n";
+        assert_eq!(outcome.stdout.head.as_str(), all, "{:?}", outcome.stderr.head);
+    }
     let outcome = exit("raise SystemExit(3)").await;
     assert_eq!((outcome.status, outcome.exit), (Status::Failed, Some(Exit::Code(3))));
     for number in [6, 9, 15, 40] {
@@ -287,6 +296,19 @@ fn a_python_where_nobody_may_go_is_told_so_without_namespaces() {
             assert!(why.contains("python` of [watch]"), "{why}");
         } else {
             assert_eq!(found.tier, Some(tier));
+        }
+    });
+}
+
+#[test]
+fn a_python_where_a_script_has_its_own_directory_is_told_so() {
+    within(Where::Here, async |tier| {
+        // It lies below /tmp.
+        let bench = Bench::with(behind_a_door);
+        let found = bench.watch().sandbox().unwrap();
+        let why = found.no_namespaces.as_deref().unwrap();
+        if tier == Tier::Namespaces && bench.path().starts_with("/tmp") {
+            assert!(why.contains("below /tmp") && why.contains("python` of [watch]"), "{why}");
         }
     });
 }
