@@ -145,7 +145,7 @@ async fn deadlines_hold(tier: Tier) {
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print('deaf')
 time.sleep(40)";
-    let outcome = bench(tier).run(deaf, 600).await;
+    let outcome = bench(tier).run(deaf, 3_000).await;
     assert_eq!((outcome.status, outcome.exit), (Status::TimedOut, Some(Exit::Signal(9))));
     assert_eq!(outcome.stdout.head, "deaf\n");
     let stopped = "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nprint('on')";

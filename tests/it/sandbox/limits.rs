@@ -1,7 +1,9 @@
 //! Scripts that want too much. Each ends as a completion that says which limit it met.
 
+use std::path::Path;
+
 use dogwatch::core::execution::{Exit, Outcome, Status};
-use dogwatch::watch::Tier;
+use dogwatch::watch::{Limits, Sandbox, Settings, Tier};
 
 use super::stand::{Where, as_user, narrow, within};
 use crate::watch::bench::Bench;
@@ -9,7 +11,21 @@ use crate::watch::bench::Bench;
 const LONG_MS: u64 = 60_000;
 
 async fn greedy(tier: Tier, script: &str) -> Outcome {
-    let mut bench = Bench::with(narrow);
+    ended(tier, Bench::with(narrow), script).await
+}
+
+/// One that may not compute for long.
+async fn busy(tier: Tier, script: &str) -> Outcome {
+    let brief = |dir: &Path| {
+        let narrow = narrow(dir);
+        let Sandbox::Required(limits) = narrow.sandbox else { unreachable!("it is narrow") };
+        let limits = Limits { cpu_seconds_max: 1, ..limits };
+        Settings { sandbox: Sandbox::Required(limits), ..narrow }
+    };
+    ended(tier, Bench::with(brief), script).await
+}
+
+async fn ended(tier: Tier, mut bench: Bench, script: &str) -> Outcome {
     assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
     let outcome = bench.run(script, LONG_MS).await;
     bench.nothing_is_left().await;
@@ -87,7 +103,7 @@ time.sleep(40)";
 }
 
 async fn a_busy_loop(tier: Tier) {
-    let outcome = greedy(tier, "while True: pass").await;
+    let outcome = busy(tier, "while True: pass").await;
     assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
     assert!(matches!(outcome.exit, Some(Exit::Signal(9 | 24))), "{outcome:?}");
     // Several that share the work, none of which would meet it alone.
@@ -98,7 +114,7 @@ for _ in range(4):
         while time.process_time() < 0.6: pass
         os._exit(0)
 time.sleep(40)";
-    let outcome = greedy(tier, script).await;
+    let outcome = busy(tier, script).await;
     assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
 }
 
@@ -150,7 +166,7 @@ for _ in range(4):
     os.close(r)
 time.sleep(40)";
     for script in [of_orphans, unheard] {
-        let outcome = greedy(tier, script).await;
+        let outcome = busy(tier, script).await;
         assert_eq!(outcome.reason.as_deref(), Some("it met its limit of 1 s of processor time"));
     }
 }

@@ -17,7 +17,7 @@ use dogwatch::watch::{NetworkSettings, Settings, Tier, egress};
 use nix::unistd::geteuid;
 use rustix::process::Signal;
 
-use super::stand::{Loot, NOBODY, Where, as_user, sandboxed, within};
+use super::stand::{Loot, NOBODY, Where, as_user, has_ports, sandboxed, within};
 use super::upstream::Upstream;
 use crate::watch::bench::{Bench, ends, launch, session, signal};
 
@@ -52,6 +52,22 @@ fn networked(dir: &Path) -> Settings {
 fn access(hosts: &[&str]) -> Access {
     let hosts = hosts.iter().map(|host| HostRule::parse(host).unwrap()).collect();
     Access { hosts, credentials: vec![] }
+}
+
+/// A bench in this tier; `None` where there is no network in it, which then must be said.
+async fn bench(tier: Tier, settings: fn(&Path) -> Settings) -> Option<Bench> {
+    let bench = Bench::with(settings);
+    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    if tier == Tier::Namespaces || has_ports() {
+        bench.watch().has_network().unwrap();
+        return Some(bench);
+    }
+    let refused = bench.watch().has_network().unwrap_err();
+    let wants = Launch { access: access(&["api.example.com"]), ..launch("w", "1", LONG_MS) };
+    assert_eq!(bench.watch().launch(wants).await.unwrap_err(), refused);
+    assert!(refused.to_string().contains("Linux 6.7 or newer is needed"), "{refused}");
+    assert_eq!(egress_of(&bench), Vec::<i32>::new());
+    None
 }
 
 async fn start(bench: &Bench, id: &str, python: &str, access: Access) -> ExecutionId {
@@ -95,9 +111,7 @@ async fn what_it_printed_first(bench: &Bench, id: &ExecutionId) -> String {
 }
 
 async fn every_attack_is_stopped(tier: Tier) {
-    let mut bench = Bench::with(networked);
-    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
-    bench.watch().has_network().unwrap();
+    let Some(mut bench) = bench(tier, networked).await else { return };
     let loot = Loot::lay(bench.path(), NOBODY);
     let upstream = Upstream::start(HERE);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -158,8 +172,7 @@ while body != b'end':
 print('errors', errors)";
 
 async fn a_loop_lives_through_every_end(tier: Tier) {
-    let mut bench = Bench::with(networked);
-    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    let Some(mut bench) = bench(tier, networked).await else { return };
     let upstream = Upstream::start(HERE);
     let up = upstream.address.to_string();
     let id = start(&bench, "w", &POLLS.replace("{up}", &up), access(&[&up])).await;
@@ -213,8 +226,7 @@ while True:
     ask()";
 
 async fn what_is_taken_away_is_refused_by_name(tier: Tier) {
-    let mut bench = Bench::with(networked);
-    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    let Some(mut bench) = bench(tier, networked).await else { return };
     let upstream = Upstream::start(HERE);
     let up = upstream.address.to_string();
     let id = start(&bench, "w", &ASKS.replace("{up}", &up), access(&[&up])).await;
@@ -286,12 +298,12 @@ async fn what_may_be_reached_is_forgotten_with_whom_it_was_for(tier: Tier) {
     fn program(dir: &Path) -> PathBuf {
         dir.join("shim-to-go")
     }
-    let mut bench = Bench::with(|dir| {
+    fn moved(dir: &Path) -> Settings {
         let settings = networked(dir);
         fs::copy(&settings.shim, program(dir)).unwrap();
         Settings { shim: program(dir), ..settings }
-    });
-    assert_eq!(bench.watch().sandbox().unwrap().tier, Some(tier));
+    }
+    let Some(mut bench) = bench(tier, moved).await else { return };
     let witness = witness(&bench);
     let access = access(&["api.example.com"]);
     let id = start(&bench, "w", "print(1)", access.clone()).await;

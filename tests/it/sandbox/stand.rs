@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use dogwatch::watch::{Limits, Sandbox, Settings, Tier};
-use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr};
 use nix::unistd::geteuid;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -41,14 +41,14 @@ pub(super) fn sandboxed(dir: &Path) -> Settings {
     Settings { sandbox, program, shim, ..settings }
 }
 
-/// Small limits, so that they are soon met.
+/// Small limits, so that they are soon met. Not that of processor time: a slow machine would meet it
+/// before the others.
 pub(super) fn narrow(dir: &Path) -> Settings {
     let limits = Limits {
         memory_bytes_max: 128 * 1024 * 1024,
         processes_max: 12,
         tmp_bytes_max: 4 * 1024 * 1024,
         files_max: 64,
-        cpu_seconds_max: 1,
         ..Limits::default()
     };
     Settings { sandbox: Sandbox::Required(limits), ..sandboxed(dir) }
@@ -71,6 +71,13 @@ impl Where {
             Self::Here | Self::Contained => has_landlock().then_some(Tier::Landlock),
         }
     }
+}
+
+/// Whether the kernel keeps connections to a port, as `within` a tier without namespaces needs it for
+/// a network. Not asked of our own code.
+pub(super) fn has_ports() -> bool {
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    rules.handle_access(AccessNet::ConnectTcp).and_then(Ruleset::create).is_ok()
 }
 
 fn has_landlock() -> bool {
