@@ -52,6 +52,12 @@ if cargo deny --version >/dev/null 2>&1; then
   cargo deny --locked check bans licenses sources
 fi
 
+# Older ones do not know what is in it.
+if [[ -e /etc/apparmor.d/abi/4.0 ]] && command -v apparmor_parser >/dev/null; then
+  say "AppArmor profile"
+  apparmor_parser --skip-kernel-load --skip-cache contrib/apparmor/dogwatch
+fi
+
 say "tests"
 if cargo nextest --version >/dev/null 2>&1; then
   runner="nextest"
