@@ -168,20 +168,23 @@ impl Group {
             ],
         };
         for (name, value, is_needed) in settings {
-            let Some(file) = self.file(name) else {
-                if *is_needed {
+            let written = match self.open(name, OpenOptions::new().write(true)) {
+                Some(file) => file.and_then(|mut file| file.write_all(value.as_bytes())),
+                None if *is_needed => {
                     return Err(io::Error::other(format!("the control group has no {name}")));
                 }
-                continue;
+                None => Ok(()),
             };
-            fs::write(&file, value).map_err(step(&format!("write {}", file.display())))?;
+            written.map_err(step(&format!("write {name} of its control group")))?;
         }
         Ok(())
     }
 
     /// The file of this name, in the tree that has it.
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        self.dirs.iter().map(|dir| dir.join(name)).find(|file| file.exists())
+    fn open(&self, name: &str, how: &OpenOptions) -> Option<io::Result<File>> {
+        let mut opened = self.dirs.iter().map(|dir| how.open(dir.join(name)));
+        let is_elsewhere = |error: &io::Error| error.kind() == ErrorKind::NotFound;
+        opened.find(|opened| !opened.as_ref().is_err_and(is_elsewhere))
     }
 
     /// The ways in. What is opened here may be used by who could not open it.
@@ -206,7 +209,8 @@ impl Group {
             Version::V1 => "memory.oom_control",
             Version::V2 => "memory.events",
         };
-        let text = self.file(name).and_then(|file| fs::read_to_string(file).ok());
+        let file = self.open(name, OpenOptions::new().read(true)).and_then(Result::ok);
+        let text = file.and_then(|file| io::read_to_string(file).ok());
         text.is_some_and(|text| {
             let killed = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
             killed.is_some_and(|count| count.trim() != "0")
