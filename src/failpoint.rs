@@ -88,7 +88,7 @@ mod armed {
     ];
 
     /// Points around effects, and whose they are.
-    pub const EFFECTS: [(&str, Process); 37] = [
+    pub const EFFECTS: [(&str, Process); 36] = [
         ("adopt.after", Process::Bot),
         ("adopt.before", Process::Bot),
         ("cancel.after", Process::Bot),
@@ -114,7 +114,6 @@ mod armed {
         ("settle.cleared", Process::Bot),
         ("record.after", Process::Shim),
         ("record.before", Process::Shim),
-        ("record.renamed", Process::Shim),
         ("record.synced", Process::Shim),
         ("record.written", Process::Shim),
         ("script.after", Process::Shim),

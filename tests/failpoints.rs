@@ -67,7 +67,7 @@ fn run(story: &Story, point: &str) -> (Vec<String>, Play) {
 
 /// A supervisor that dies there leaves no record of the end.
 fn leaves_no_record(point: &str) -> bool {
-    let leave_one = ["record.renamed", "record.after", "shim.farewell"];
+    let leave_one = ["record.written", "record.synced", "record.after", "shim.farewell"];
     is_of(Process::Shim, point) && !leave_one.iter().any(|one| point.starts_with(one))
 }
 

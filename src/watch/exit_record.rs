@@ -64,7 +64,8 @@ pub(super) fn reserve(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the record: into the reserved blocks, to the disk, then under its name.
+/// Writes the record: into the reserved blocks, to the disk, then under its name. Should a power
+/// failure take the name away, the draft is read, so nobody waits for the name to be on the disk.
 pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
     let mut text = serde_json::to_vec(record)?;
     if text.len() > EXIT_RECORD_BYTES {
@@ -80,20 +81,23 @@ pub(super) fn write(dir: &Path, record: &ExitRecord) -> io::Result<()> {
     file.sync_all()?;
     failpoint!("record.synced");
     fs::rename(&draft, dir.join(NAME))?;
-    failpoint!("record.renamed");
-    file::directory(dir)?.sync_all()?;
     failpoint!("record.after");
     Ok(())
 }
 
-/// Reads the record, `None` when there is none.
+/// Reads the record, `None` when there is none. A whole draft is one.
 pub(super) fn read(dir: &Path) -> io::Result<Option<ExitRecord>> {
-    let text = match file::read(&dir.join(NAME), EXIT_RECORD_BYTES) {
-        Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
+    let text = |name| match file::read(&dir.join(name), EXIT_RECORD_BYTES) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
     };
-    let record: ExitRecord = serde_json::from_slice(&text)?;
+    let record: ExitRecord = match text(NAME)? {
+        Some(text) => serde_json::from_slice(&text)?,
+        None => match text(DRAFT)?.and_then(|text| serde_json::from_slice(&text).ok()) {
+            Some(record) => record,
+            None => return Ok(None),
+        },
+    };
     if record.format == FORMAT {
         Ok(Some(record))
     } else {
@@ -115,6 +119,25 @@ mod tests {
         record.exit = Some(Exit::Signal(34));
         write(dir.path(), &record).unwrap();
         assert_eq!(read(dir.path()).unwrap(), Some(record));
+    }
+
+    #[test]
+    fn a_draft_is_a_record_once_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = ExitRecord::bare(Status::Failed, "x", 5);
+        write(dir.path(), &record).unwrap();
+        // As after a power failure that came before the name was on the disk.
+        let draft = dir.path().join(DRAFT);
+        fs::rename(dir.path().join(NAME), &draft).unwrap();
+        assert_eq!(read(dir.path()).unwrap(), Some(record.clone()));
+        let whole = serde_json::to_vec(&record).unwrap();
+        for length in 0..whole.len() {
+            let mut torn = whole.clone();
+            torn.truncate(length);
+            torn.resize(EXIT_RECORD_BYTES, 0);
+            fs::write(&draft, torn).unwrap();
+            assert_eq!(read(dir.path()).unwrap(), None, "{length}");
+        }
     }
 
     #[test]
