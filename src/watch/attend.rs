@@ -195,10 +195,15 @@ impl Attendant {
         let is_killed = self.unheard.contains(&Order::Kill);
         let signal = if is_killed { Signal::KILL } else { Signal::CONT };
         let dir = self.entry.dir.clone();
+        let suspect = self.suspect;
+        if is_killed {
+            // Before the signal: its end may be seen before this goes on, which then never does.
+            self.suspect = Suspect::Ourselves;
+        }
         let looked = tokio::task::spawn_blocking(move || stray::signal_shim(&dir, signal));
         let is_there = looked.await.unwrap_or(false);
-        if is_there && is_killed {
-            self.suspect = Suspect::Ourselves;
+        if !is_there {
+            self.suspect = suspect;
         }
         self.sign.stalled.store(is_there, Ordering::Relaxed);
         Stretch::Gone
