@@ -179,24 +179,37 @@ pub(super) fn version(program: &Path) -> io::Result<Vec<u8>> {
     said
 }
 
-/// Up to the end of a line, of a few bytes, or of the time. A signal that comes meanwhile says
-/// nothing of it.
+/// The end of so many milliseconds, for [`hear`].
 #[expect(clippy::disallowed_methods, reason = "there is no clock yet where a process begins")]
-fn first_words(mut out: impl Read + AsFd) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + Duration::from_millis(BESIDE_MS_MAX);
-    let mut said = vec![0; BESIDE_BYTES_MAX];
-    let mut length = 0;
+pub(super) fn within(ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(ms)
+}
+
+/// Waits until a process that was just started says something, or ends. Blocking. A signal that
+/// comes meanwhile says nothing of it.
+#[expect(clippy::disallowed_methods, reason = "there is no clock yet where a process begins")]
+pub(super) fn hear(from: impl AsFd, until: Instant) -> io::Result<()> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let time = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(out.as_fd(), PollFlags::POLLIN)], time) {
-            Ok(0) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not say its version"));
-            }
-            Ok(_) => {}
-            Err(Errno::EINTR) => continue,
+        match poll(&mut [PollFd::new(from.as_fd(), PollFlags::POLLIN)], time) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")),
+            Ok(_) => return Ok(()),
+            Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Up to the end of a line, of a few bytes, or of the time.
+fn first_words(mut out: impl Read + AsFd) -> io::Result<Vec<u8>> {
+    let until = within(BESIDE_MS_MAX);
+    let mut said = vec![0; BESIDE_BYTES_MAX];
+    let mut length = 0;
+    loop {
+        hear(&out, until).map_err(|error| {
+            io::Error::new(error.kind(), format!("asked for its version: {error}"))
+        })?;
         let count = match out.read(said.get_mut(length..).unwrap_or_default()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,

@@ -13,9 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use rustix::process::Pid;
 
@@ -73,7 +71,7 @@ impl Zygote {
         let Some(awake) = self.wake(&mut state) else { return Ok(Asked::Not(lock)) };
         let Ok((ready, writer)) = io::pipe() else { return Ok(Asked::Not(lock)) };
         let given = [lock.as_fd(), writer.as_fd(), log.as_fd()];
-        let error = match awake.ask(&entry.dir, given) {
+        let error = match awake.ask(&entry.dir, given, self.answer_ms) {
             Ok(Ok(pid)) => {
                 awake.proven = true;
                 return Ok(Asked::Started(Shim { pid: Some(pid), ready: ready.into() }));
@@ -110,9 +108,6 @@ impl Zygote {
     fn begin(&self) -> io::Result<Awake> {
         let flags = SocketFlags::CLOEXEC;
         let (line, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        for way in [Timeout::Send, Timeout::Recv] {
-            set_socket_timeout(&line, way, Some(Duration::from_millis(self.answer_ms)))?;
-        }
         let process = spawn::zygote(&self.program, &self.place, its)?;
         Ok(Awake { process, line, proven: false })
     }
@@ -125,8 +120,11 @@ impl Awake {
         &self,
         dir: &Path,
         given: [BorrowedFd<'_>; GIVEN],
+        answer_ms: u64,
     ) -> io::Result<Result<Pid, io::Error>> {
+        // Nothing waits there, so this does not.
         passing::send(&self.line, dir.as_os_str().as_bytes(), &given)?;
+        spawn::hear(&self.line, spawn::within(answer_ms))?;
         let mut bytes = [0; ANSWER_BYTES_MAX];
         let (_, length) = recv(&self.line, &mut bytes, RecvFlags::empty())?;
         let answer = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default());

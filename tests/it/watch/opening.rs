@@ -126,7 +126,9 @@ fn a_small_program_that_hangs_or_says_too_much_holds_up_no_start() {
     let pipe = dir.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let hangs = format!("cat {} &\ncat {}", pipe.display(), pipe.display());
-    for (text, said) in [(&*hangs, "does not say its version"), ("yes", "of version 'y")] {
+    for (text, said) in
+        [(&*hangs, "asked for its version: it does not answer"), ("yes", "of version 'y")]
+    {
         fs::write(&beside, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&beside, fs::Permissions::from_mode(0o700)).unwrap();
         let why = watch::shim_of(&program).unwrap_err();

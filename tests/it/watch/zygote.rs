@@ -121,6 +121,39 @@ async fn one_that_is_stopped_holds_up_a_start_for_a_moment_only() {
     bench.nothing_is_left().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ends_of_others_disturb_no_start() {
+    let mut bench = Bench::new();
+    bench.start("first", "pass", LONG_MS).await;
+    bench.end().await;
+    let before = zygotes(&bench);
+    // Each of these ends with a signal to the bot, while it waits for the answer to another.
+    let mut noise = Vec::new();
+    for _ in 0..8 {
+        noise.push(std::thread::spawn(|| {
+            for _ in 0..150 {
+                disturb();
+            }
+        }));
+    }
+    for no in 0..40 {
+        bench.start(&format!("w{no}"), "pass", LONG_MS).await;
+    }
+    for _ in 0..40 {
+        assert_eq!(bench.end().await.1.status, Status::Completed);
+    }
+    for one in noise {
+        one.join().unwrap();
+    }
+    assert_eq!(zygotes(&bench), before);
+    bench.nothing_is_left().await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "any child that ends")]
+fn disturb() {
+    assert!(Command::new("/bin/true").status().unwrap().success());
+}
+
 /// Knows every word but that of a zygote, and counts how often it heard that.
 fn without(dir: &Path) -> Settings {
     let (path, settings) = (dir.join("without"), settings(dir));
