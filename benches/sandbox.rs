@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +43,7 @@ struct Launched {
     tasks: TaskTracker,
     ends: mpsc::UnboundedReceiver<Outcome>,
     count: usize,
+    spool: PathBuf,
     /// Stands for the ledger, which records a start before it says "go".
     record: File,
 }
@@ -65,7 +66,7 @@ impl Launched {
         let sink = Arc::new(Ear(tell));
         let watch = Watch::open(settings, &UlidIds, bot::clock(), sink, tasks.clone()).unwrap();
         let record = tempfile::tempfile_in(spool).unwrap();
-        Self { watch, tasks, ends, count: 0, record }
+        Self { watch, tasks, ends, count: 0, spool: spool.to_owned(), record }
     }
 
     async fn launch(&mut self, python: &str) -> ExecutionId {
@@ -103,6 +104,17 @@ impl Launched {
         (launched.elapsed(), took)
     }
 
+    /// What its shims are copies of, once there was one.
+    fn zygote(&self) -> String {
+        let place = self.spool.as_os_str().as_encoded_bytes();
+        let is_its = |word: &[u8]| word.starts_with(place);
+        let found = processes(|_, line| {
+            let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+            words.get(1) == Some(&b"zygote".as_slice()) && words.iter().any(|word| is_its(word))
+        });
+        found.into_iter().next().expect("a zygote")
+    }
+
     async fn close(self) {
         self.watch.release();
         self.tasks.close();
@@ -120,10 +132,16 @@ fn bare() -> Duration {
 }
 
 /// What this process's children, and theirs, have used of processors, in milliseconds; those that
-/// it has reaped.
-fn cpu_ms() -> f64 {
+/// it has reaped, and the `zygote`, which it has not.
+fn cpu_ms(zygote: &str) -> f64 {
     let used = getrusage(UsageWho::RUSAGE_CHILDREN).unwrap();
-    (used.user_time() + used.system_time()).num_microseconds() as f64 / 1e3
+    let reaped = (used.user_time() + used.system_time()).num_microseconds() as f64 / 1e3;
+    reaped + ran_ns(zygote) as f64 / 1e6
+}
+
+/// Nanoseconds on a processor (`proc_pid_schedstat`).
+fn ran_ns(pid: &str) -> u64 {
+    number(&format!("/proc/{pid}/schedstat"), "")
 }
 
 /// The number in the line of a file that begins so.
@@ -170,16 +188,13 @@ async fn idle(spool: &Path, sandbox: Sandbox, live: usize, window: Duration) -> 
         let one = |pid: &String| number(&format!("/proc/{pid}/status"), "voluntary_ctxt_switches:");
         shims.iter().chain(&firsts).map(one).sum()
     };
-    // Nanoseconds on a processor (proc_pid_schedstat).
-    let ran_ns = || -> u64 {
-        let one = |pid: &String| number(&format!("/proc/{pid}/schedstat"), "");
-        shims.iter().chain(&firsts).map(one).sum()
-    };
+    let all_ran_ns = || -> u64 { shims.iter().chain(&firsts).map(|pid| ran_ns(pid)).sum() };
     tokio::time::sleep(SETTLE).await;
-    let (before, ran_before, begun) = (switches(), ran_ns(), Instant::now());
+    let (before, ran_before, begun) = (switches(), all_ran_ns(), Instant::now());
     tokio::time::sleep(window).await;
     let all = begun.elapsed().as_secs_f64() * live as f64;
-    let (woken, ran) = ((switches() - before) as f64 / all, (ran_ns() - ran_before) as f64 / all);
+    let (woken, ran) =
+        ((switches() - before) as f64 / all, (all_ran_ns() - ran_before) as f64 / all);
     let (of_shim, of_first) = (pss(&shims), pss(&firsts));
     let how = some.watch.sandbox().map(Finding::bounded).unwrap_or_default();
     let of = format!("{live} live, {:.0} s; {how}", window.as_secs_f64());
@@ -208,13 +223,14 @@ async fn idle(spool: &Path, sandbox: Sandbox, live: usize, window: Duration) -> 
 async fn started(within: &mut Launched) -> Vec<Line> {
     let (mut from_go, mut from_launch) = (Pairs::default(), Pairs::default());
     let (mut of_bare, mut of_held) = (vec![], vec![]);
+    let zygote = within.zygote();
     for _ in 0..ROUNDS {
-        let at = cpu_ms();
+        let at = cpu_ms(&zygote);
         let reference = bare();
-        let between = cpu_ms();
+        let between = cpu_ms(&zygote);
         let (launched, run) = within.run_all().await;
         of_bare.push(between - at);
-        of_held.push(cpu_ms() - between);
+        of_held.push(cpu_ms(&zygote) - between);
         from_go.push(run, reference);
         from_launch.push(launched, reference);
     }
