@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, read_to_string};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -33,6 +33,11 @@ pub fn run() -> u8 {
         let _unheard = writeln!(io::stderr(), "{}", ShimError::NotForYou);
         return 64;
     };
+    // Also what a copy does first, and where it cannot there must be none: old kernels and some
+    // containers do not have the call.
+    if clone::close_all_but(&[line.as_raw_fd()]).is_err() {
+        return 1;
+    }
     let _leads_one_already = setsid();
     let title = Title::find().ok();
     let mut name = vec![0; PATH_BYTES_MAX];
