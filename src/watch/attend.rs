@@ -121,7 +121,8 @@ impl Attendant {
     /// Attends to the end, which it answers; `None` when the bot lets go before. `shim` is the
     /// process, where this bot started it.
     pub(super) async fn run(mut self, shim: Option<Shim>) -> Option<Outcome> {
-        let pid = shim.as_ref().and_then(|shim| shim.pid);
+        let is_own = shim.is_some();
+        let mut pid = shim.as_ref().and_then(|shim| shim.pid);
         let mut ready = shim.and_then(|shim| pipe::Receiver::from_owned_fd(shim.ready).ok());
         while let Some(pipe) = &mut ready {
             let until = self.shared.clock.now().plus_ms(self.shared.timing.check_ms);
@@ -139,7 +140,9 @@ impl Attendant {
                 Stretch::Released => return None,
                 Stretch::Gone => {}
             }
-            self.sign.pid.store(0, Ordering::Relaxed);
+            let peer = Pid::from_raw(self.sign.pid.swap(0, Ordering::Relaxed));
+            // Who is a child stays this one until it is reaped; others may be anybody by then.
+            pid = pid.or(peer.filter(|_| is_own));
             if let Some(outcome) = self.judge().await {
                 self.sign.stalled.store(false, Ordering::Relaxed);
                 if let Some(pid) = pid {
