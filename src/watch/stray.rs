@@ -27,14 +27,23 @@ pub(super) fn kill(work: &Path) -> u32 {
     killed
 }
 
-/// Signals the shim of an execution's directory. Answers whether there is one.
+/// Signals the shim of an execution's directory. Answers whether there is one. Where a zygote was
+/// stopped before it came to make it, the lock lies with that one, whose bot may be gone: so it is
+/// woken.
 pub(super) fn signal_shim(dir: &Path, what: Signal) -> bool {
-    let dir = dir.as_os_str().as_encoded_bytes();
-    let is_shim = |read: &[u8]| {
+    if let Some(place) = dir.parent() {
+        signal("cmdline", is_called("zygote", place), Signal::CONT);
+    }
+    signal("cmdline", is_called("shim", dir), what) > 0
+}
+
+/// Are these the arguments of such a process for this path?
+fn is_called<'a>(word: &'a str, path: &'a Path) -> impl Fn(&[u8]) -> bool + 'a {
+    let called = [word.as_bytes(), path.as_os_str().as_encoded_bytes()];
+    move |read| {
         let arguments: Vec<&[u8]> = read.split(|byte| *byte == 0).collect();
-        arguments.windows(2).any(|pair| *pair == [b"shim".as_slice(), dir])
-    };
-    signal("cmdline", is_shim, what) > 0
+        arguments.windows(2).any(|pair| *pair == called)
+    }
 }
 
 fn kill_once(work: &Path) -> u32 {
@@ -56,4 +65,29 @@ fn signal(file: &str, is_like_that: impl Fn(&[u8]) -> bool, what: Signal) -> u32
         read.is_ok_and(|all| is_like_that(&all)) && pidfd_send_signal(process, what).is_ok()
     });
     u32::try_from(signalled.count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::{WaitOptions, waitpid};
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any process with such arguments will do")]
+    fn what_stopped_before_it_made_a_shim_is_woken() {
+        let place = tempfile::tempdir().unwrap();
+        let mut stopped = Command::new("sh");
+        stopped.args(["-c", "kill -STOP $$; exit 7", "zygote"]).arg(place.path());
+        let mut stopped = stopped.spawn().unwrap();
+        let (pid, until) = (Pid::from_child(&stopped), WaitOptions::UNTRACED);
+        assert!(waitpid(Some(pid), until).unwrap().unwrap().1.stopped());
+        // Of another place.
+        assert!(!signal_shim(Path::new("/nowhere/x"), Signal::CONT));
+        assert!(waitpid(Some(pid), WaitOptions::NOHANG).unwrap().is_none());
+        assert!(!signal_shim(&place.path().join("x"), Signal::CONT));
+        assert_eq!(stopped.wait().unwrap().code(), Some(7));
+    }
 }
