@@ -178,12 +178,18 @@ const WITH: &[(libc::c_long, u8, u32)] = &[
     // Signals for others by way of a descriptor (fcntl(2), F_SETOWN; ioctl FIOSETOWN, SIOCSPGRP).
     (libc::SYS_fcntl, 1, libc::F_SETOWN.cast_unsigned()),
     (libc::SYS_fcntl, 1, F_SETOWN_EX),
+    // As inotify above.
+    (libc::SYS_fcntl, 1, F_NOTIFY),
     (libc::SYS_ioctl, 1, FIOSETOWN),
     (libc::SYS_ioctl, 1, SIOCSPGRP),
 ];
 /// Numbered alike on every machine; not every version of the library has it.
 const FCHMODAT2: libc::c_long = 452;
 const F_SETOWN_EX: u32 = 15;
+const F_NOTIFY: u32 = 1_026;
+/// What an owner may change of a file that is open to read: `FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`,
+/// `FS_IOC_SETVERSION`, `FS_IOC_ENABLE_VERITY` (`ioctl_iflags(2)`, linux/fs.h, linux/fsverity.h).
+const ATTRIBUTES: [u32; 4] = [0x4008_6602, 0x401c_5820, 0x4008_7602, 0x4080_6685];
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const FIOSETOWN: u32 = 0x8901;
@@ -261,6 +267,9 @@ fn refused(tier: Tier, networked: bool) -> Rules {
                 rules.insert(libc::SYS_socket, vec![]);
             }
             rules.extend(OF_FILES.iter().map(|call| (*call, vec![])));
+            for request in ATTRIBUTES {
+                add(&mut rules, libc::SYS_ioctl, vec![when(1, How::Is, request)]);
+            }
             emptied(&mut rules);
         }
     }

@@ -118,7 +118,17 @@ attack("files by handle")(lambda: call(304, 265, -100, b"x", 0))
 attack("a file system by mount")(lambda: checked(libc.mount(b"none", b"/tmp", b"tmpfs", 0, None)))
 attack("the root, changed")(lambda: os.chroot("/usr"))
 attack("rights of an open file")(lambda: os.fchmod(os.open(sys.executable, os.O_RDONLY), 0o777))
+
+
+@attack("flags of an open file")
+def _():
+    # As they are, which whoever owns it may set (ioctl_iflags(2)).
+    file = os.open(sys.executable, os.O_RDONLY)
+    return fcntl.ioctl(file, 0x40086602, fcntl.ioctl(file, 0x80086601, bytes(8)))
+
+
 attack("directories, watched")(lambda: call(294, 26, 0))
+attack("directories, told of")(lambda: fcntl.fcntl(os.open("/usr", os.O_RDONLY), 1026, 1))
 attack("memory that stays unmapped")(lambda: mmap.mmap(-1, 4096))
 attack("the same by a device")(lambda: mmap.mmap(os.open("/dev/zero", os.O_RDWR), 4096))
 attack("memory without a process")(lambda: os.memfd_create("x"))

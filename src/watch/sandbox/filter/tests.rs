@@ -132,7 +132,7 @@ fn kinds() -> Vec<(String, Plain, Filter)> {
 
 /// Values that some rule knows, those beside them, and some with more than 32 bits.
 fn values() -> Vec<u64> {
-    let named = WITH.iter().map(|(_, _, value)| u64::from(*value));
+    let named = WITH.iter().map(|(_, _, value)| *value).chain(ATTRIBUTES).map(u64::from);
     let flags = CLONE_NEW.iter().map(|flag| u64::from(flag.cast_unsigned()));
     let kinds = [0, 1, 2, 3, 4, 5, 6, 10, 15, 16, 17, 22, 23, 24, 30, 31, 32].into_iter();
     let opened = [libc::O_TRUNC, libc::O_TRUNC | libc::O_RDWR, libc::O_TRUNC | libc::O_WRONLY];
