@@ -338,7 +338,7 @@ mod tests {
             stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
         };
         while !waits() {
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(2));
         }
         #[expect(unsafe_code, reason = "the thread is there, since it was not joined")]
         let sent = unsafe { nix::libc::pthread_kill(asks.as_pthread_t(), nix::libc::SIGUSR2) };

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use dogwatch::core::execution::{Outcome, Status};
 use dogwatch::core::id::ExecutionId;
-use dogwatch::ports::{Found, Launcher};
+use dogwatch::ports::Launcher;
 use dogwatch::watch::Settings;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::Signal;
@@ -144,22 +144,6 @@ async fn where_there_is_none_each_shim_is_a_program_and_nobody_asks_again() {
         bench.watch().settled(&session(), &ExecutionId::new("w").unwrap()).await;
     }
     assert_eq!(fs::read_to_string(bench.path().join("asked")).unwrap(), "asked\n");
-    bench.nothing_is_left().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_copy_waits_for_go_when_its_bot_is_gone() {
-    let mut bench = Bench::new();
-    let id = bench.launch("w", "print('late')", LONG_MS).await;
-    bench.crash().await;
-    // A copy is called so as well, for a moment.
-    while !zygotes(&bench).is_empty() {
-        pause().await;
-    }
-    bench.open().unwrap();
-    assert_eq!(bench.adopt().await[0].found, Found::Held);
-    bench.watch().go(&session(), &id).await.unwrap();
-    assert_eq!(bench.end().await.1.stdout.head, "late\n");
     bench.nothing_is_left().await;
 }
 
